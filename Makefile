@@ -1,0 +1,47 @@
+# Everything that a checkout needs: `make demo` and `make test` set up all the rest by themselves.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup check test demo bench lock clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: $(READY) ## Create .venv with all that is needed (again only when the lock changed)
+
+$(READY): requirements.lock pyproject.toml .ci/install
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Isthmus needs Python 3.11 or newer; set PYTHON=... if $(PYTHON) is older or missing." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@.ci/install
+	@$(BIN)/python -c "from isthmus.wire.kernels import warm; warm()"
+	@touch $(READY)
+
+check: $(READY) ## Format, lint, types, layers, unit and property tests (under 90 s)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/unit tests/property
+
+test: check ## Everything: check, then tests with real brokers, Spark and faults
+	$(BIN)/pytest tests --ignore=tests/unit --ignore=tests/property
+
+demo: $(READY) ## Two clusters, a replication, a kill in the middle, a proof
+	$(BIN)/isthmus demo
+
+bench: $(READY) ## Isthmus and MirrorMaker 2 side by side
+	$(BIN)/isthmus bench
+
+lock: $(READY) ## Pin all dependencies anew in requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --all-extras \
+	  --upgrade pyproject.toml -o requirements.lock
+
+clean: ## Remove .venv, caches and what runs left behind
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist \
+	  spark-warehouse metastore_db derby.log
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Isthmus and MirrorMaker 2 side by side: same clusters, same topics, one run, alternating."""

@@ -1,0 +1,28 @@
+"""How Isthmus is run in the bench: the same command that a user types, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from isthmus.bench.crossing import Crossing
+
+
+def command(crossing: Crossing, folder: Path) -> list[str]:
+    """Write the flow's file into `folder`; the command that runs it."""
+    file = folder / "isthmus.yaml"
+    flow = {
+        "from": crossing.source_alias,
+        "to": crossing.target_alias,
+        "topics": list(crossing.topics),
+        "lanes": crossing.lanes,
+        "replication_factor": 1,
+        "internal_replication_factor": 1,
+    }
+    clusters = {
+        crossing.source_alias: {"bootstrap": crossing.source},
+        crossing.target_alias: {"bootstrap": crossing.target},
+    }
+    file.write_text(json.dumps({"clusters": clusters, "flows": [flow]}, indent=2))  # JSON is YAML
+    return [sys.executable, "-m", "isthmus", "run", str(file)]

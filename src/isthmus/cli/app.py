@@ -1,0 +1,80 @@
+"""The `isthmus` command: registers every sub-command and turns errors into messages and exit codes.
+
+What must stay true: an expected error prints one message (what, where, what to do) and exits with its own code; a
+stack trace appears only with --debug (or ISTHMUS_DEBUG=1), or for a bug of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import click
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from isthmus import __version__
+from isthmus.cli import lab
+from isthmus.cli.bench import bench
+from isthmus.cli.demo import demo
+from isthmus.cli.run import run
+from isthmus.errors import IsthmusError
+
+app = typer.Typer(
+    name="isthmus",
+    help="Exactly-once replication of Kafka topics between clusters, on Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run)
+app.command()(demo)
+app.command()(bench)
+app.add_typer(lab.app, name="lab")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    debug: Annotated[bool, typer.Option("--debug", help="Show stack traces of errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    if debug:
+        os.environ["ISTHMUS_DEBUG"] = "1"
+
+
+def show_error(error: IsthmusError) -> None:
+    """What happened, where, what to do; under the error's code."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(Text.assemble((f"error [{error.code}] ", "bold red"), error.message))
+    if error.where:
+        console.print(Text(f"  where: {error.where}"))
+    if error.hint:
+        console.print(Text(f"  try:   {error.hint}"))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        code = app(standalone_mode=False)
+    except IsthmusError as error:
+        if os.environ.get("ISTHMUS_DEBUG"):
+            traceback.print_exc()
+        show_error(error)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)

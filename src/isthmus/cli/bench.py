@@ -1,0 +1,86 @@
+"""`isthmus bench`: Isthmus and MirrorMaker 2 on the same clusters, as tables, JSON and a plot.
+
+Only reads the command line, starts the lab and shows results; all measuring is in `isthmus.bench`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from isthmus.errors import ConfigError, MachineError
+
+QUICK_SCALE = 0.2
+QUICK_CASES = "json,random,small"
+
+
+def bench(
+    scale: Annotated[float, typer.Option(help="Size of the topics; 1 is a full run.")] = QUICK_SCALE,
+    cases: Annotated[
+        str, typer.Option(help="Comma list of json, random, small, wide, uncompressed; or all.")
+    ] = QUICK_CASES,
+    systems: Annotated[
+        str, typer.Option(help="Comma list of isthmus, mm2-eos, mm2-alo, limit.")
+    ] = "isthmus,mm2-eos,mm2-alo,limit",
+    latency_seconds: Annotated[
+        float, typer.Option(help="How long latency is measured, in the first case; 0: not at all.")
+    ] = 8.0,
+    every_case: Annotated[
+        bool, typer.Option("--every-case", help="Run mm2-alo in every case, not in the first one only.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for bench.json, bench.png, bench.svg and logs.")] = Path(
+        "bench/results"
+    ),
+    output: Annotated[str, typer.Option("--output", "-o", help="human or json.")] = "human",
+) -> None:
+    """Measure Isthmus against MirrorMaker 2 on two real clusters of this machine."""
+    if output not in ("human", "json"):
+        raise ConfigError(f"{output} is no output format", where="--output", hint="use human or json")
+    if scale <= 0:
+        raise ConfigError(f"{scale:g} is no scale", where="--scale", hint="use a number above 0, for example 0.2")
+    _require_lab_extras()
+    from isthmus.bench import report
+    from isthmus.bench.cases import CASES
+    from isthmus.bench.run import SYSTEMS, Plan, run
+    from isthmus.lab.brokers import ClusterSpec
+    from isthmus.lab.cluster import Lab
+
+    console = Console(stderr=output == "json")
+    plan = Plan(
+        scale=scale,
+        cases=_chosen(",".join(CASES) if cases == "all" else cases, tuple(CASES), "--cases"),
+        systems=_chosen(systems, SYSTEMS, "--systems"),
+        latency_seconds=latency_seconds,
+        logs=out / "logs",
+        once=() if every_case else ("mm2-alo",),
+    )
+    clusters = [ClusterSpec(name=name, heap_mb=1024) for name in ("east", "west")]
+    with console.status("starting two clusters") as status, Lab(clusters) as lab:
+        result = run(plan, lab["east"].bootstrap, lab["west"].bootstrap, status.update)
+    files = report.write(result, out)
+    if output == "json":
+        typer.echo(json.dumps(result.as_json(), indent=2))
+        return
+    report.show(result, console)
+    console.print(f"Written: {', '.join(str(file) for file in files)}")
+
+
+def _chosen(text: str, known: tuple[str, ...], where: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{name} is not known", where=where, hint=f"choose from {', '.join(known)}")
+    if not names:
+        raise ConfigError("Nothing was chosen", where=where, hint=f"choose from {', '.join(known)}")
+    return names
+
+
+def _require_lab_extras() -> None:
+    for name in ("confluent_kafka", "matplotlib"):
+        if importlib.util.find_spec(name) is None:
+            raise MachineError(f"{name} is not installed", hint="pip install 'isthmus[lab]'", code="EXTRAS")

@@ -1,0 +1,80 @@
+"""`isthmus run FILE`: replicate the flows of a file."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from isthmus.cli.render import Output, Screen, summary
+from isthmus.config.load import load
+from isthmus.engine.run import Options, replicate
+from isthmus.errors import ConfigError, IsthmusError, PartitionStopped
+from isthmus.model import Flow
+from isthmus.observe.status import FlowStatus
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="Isthmus YAML, or a MirrorMaker 2 mm2.properties.")],
+    master: Annotated[str, typer.Option(help="Spark master: local[*], spark://…, k8s://…, yarn.")] = "local[*]",
+    lanes: Annotated[int, typer.Option(help="Lanes per flow; overrides the file.", min=0)] = 0,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option("--until-caught-up", help="End when every partition reached the end offset seen at the start."),
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Fence another replicator that drives this flow.")
+    ] = False,
+    forget: Annotated[
+        list[str] | None,
+        typer.Option("--forget", help="Copy this source topic anew from its start (it, or its target, was recreated)."),
+    ] = None,
+    conf: Annotated[list[str] | None, typer.Option("--conf", help="Spark setting key=value; may be repeated.")] = None,
+    output: Annotated[Output, typer.Option("-o", "--output", help="What to print at the end.")] = Output.text,
+) -> None:
+    """Replicate topics exactly once, until Ctrl-C (or until caught up)."""
+    loaded = load(file)
+    flows = [_with_lanes(flow, lanes) for flow in loaded.flows]
+    options = Options(
+        master=master,
+        until_caught_up=until_caught_up,
+        take_over=take_over,
+        forget=tuple(forget or ()),
+        spark_conf=dict(_pair(text) for text in conf or ()),
+    )
+    console = Console(stderr=True)
+    for warning in loaded.warnings:
+        console.print(f"[yellow]warning[/] {warning}", highlight=False)
+    try:
+        with Screen(console) as screen:
+            ended = replicate(flows, options, screen.show)
+    except IsthmusError as error:
+        error.where = error.where or str(file)  # a cluster that does not answer, for one: its address is from there
+        raise
+    summary(ended, output)
+    _refuse_stopped(ended)
+
+
+def _with_lanes(flow: Flow, lanes: int) -> Flow:
+    return dataclasses.replace(flow, lanes=lanes) if lanes else flow
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--conf {text}: not of the form key=value")
+    return key, value
+
+
+def _refuse_stopped(ended: list[FlowStatus]) -> None:
+    stopped = [(status.flow, partition) for status in ended for partition in status.stopped]
+    if stopped:
+        flow, first = stopped[0]
+        raise PartitionStopped(
+            f"{len(stopped)} partition(s) of {flow} stopped; the first: {first.topic}-{first.partition}: {first.error}",
+            where=f"offset {first.position}",
+            code=first.code,
+        )

@@ -1,0 +1,142 @@
+"""Where in a file things stand, and how trouble there is told.
+
+Owns line numbers: of every key and item of a YAML text, by the path that leads to it, and of a mistake.
+Must stay true: all problems of a file become ONE ConfigError, in the order of the file, each with its line.
+What a file should hold is not known here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from isthmus.errors import ConfigError
+
+Trail = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One thing that is wrong: the line (0 if it is the file as a whole), what, and what to do."""
+
+    line: int
+    text: str
+    hint: str = ""
+
+    def told(self, path: Path) -> str:
+        return f"{place(path, self.line)}: {self.text}" + (f"; {self.hint}" if self.hint else "")
+
+
+def place(path: Path, line: int) -> str:
+    return f"{path}:{line}" if line else str(path)
+
+
+def refusal(path: Path, problems: Iterable[Problem]) -> ConfigError:
+    """All problems of a file as one error."""
+    ordered = sorted(set(problems))
+    if len(ordered) == 1:
+        only = ordered[0]
+        return ConfigError(only.text, where=place(path, only.line), hint=only.hint)
+    listed = "".join(f"\n  {problem.told(path)}" for problem in ordered)
+    return ConfigError(f"{len(ordered)} problems in {path}:{listed}", hint="nothing was touched; correct these lines")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint that names the most similar known word, or all of them when none is similar."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1)
+    if close:
+        return f"did you mean `{close[0]}`?"
+    return f"known here: {', '.join(names)}" if names else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A YAML text as plain data, with the line of every key and item."""
+
+    data: object
+    lines: dict[Trail, int]
+
+    def line(self, trail: Sequence[str | int]) -> int:
+        """The line of what the trail leads to, or of the nearest thing around it that is there."""
+        for length in range(len(trail), 0, -1):
+            if found := self.lines.get(tuple(trail[:length])):
+                return found
+        return 1
+
+
+def read_yaml(text: str, path: Path) -> Document:
+    """Parse; raise ConfigError for syntax, doubled keys, and keys that YAML does not read as text."""
+    try:
+        return _read(text, path)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 0
+        what = " ".join(str(part) for part in (error.context, error.problem) if part)
+        raise refusal(path, [Problem(line, f"not valid YAML: {what}", "check indentation and quotes")]) from None
+    except ValueError as error:  # from PyYAML's constructors, for a date such as 2024-13-45
+        hint = "put what is not meant as a number or date in quotes"
+        raise refusal(path, [Problem(0, f"a value cannot be read: {error}", hint)]) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise refusal(path, [Problem(line, f"not valid YAML: {error.reason}", "remove that character")]) from None
+
+
+def _read(text: str, path: Path) -> Document:
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            raise refusal(path, [Problem(0, "the file is empty", "it needs `clusters` and `flows`")])
+        # Before construction, which folds `<<` merges into the nodes: there, a doubled key is lawful.
+        if problems := list(_bad_keys(root, set())):
+            raise refusal(path, problems)
+        data = loader.construct_document(root)
+        return Document(data, dict(_lines(root, (), frozenset())))
+    finally:
+        loader.dispose()
+
+
+def _bad_keys(node: yaml.Node, visited: set[int]) -> Iterator[Problem]:
+    if id(node) in visited:  # an alias: told once is enough, and it may lead back to itself
+        return
+    visited.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _bad_keys(item, visited)
+    elif isinstance(node, yaml.MappingNode):
+        yield from _bad_keys_here(node)
+        for _, value in node.value:
+            yield from _bad_keys(value, visited)
+
+
+def _bad_keys_here(node: yaml.MappingNode) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for key, _ in node.value:
+        line, word = key.start_mark.line + 1, key.value
+        if key.tag == "tag:yaml.org,2002:merge":
+            continue
+        if key.tag != "tag:yaml.org,2002:str":
+            yield Problem(line, f"the key `{word}` is not text to YAML", "put it in quotes")
+        elif word in first:
+            yield Problem(line, f"the key `{word}` stands twice, first in line {first[word]}", "remove one")
+        else:
+            first[word] = line
+
+
+def _lines(node: yaml.Node, trail: Trail, above: frozenset[int]) -> Iterator[tuple[Trail, int]]:
+    if id(node) in above:  # an alias to something around it
+        return
+    above |= {id(node)}
+    if isinstance(node, yaml.SequenceNode):
+        for at, item in enumerate(node.value):
+            yield (*trail, at), item.start_mark.line + 1
+            yield from _lines(item, (*trail, at), above)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield (*trail, str(key.value)), key.start_mark.line + 1
+            yield from _lines(value, (*trail, str(key.value)), above)

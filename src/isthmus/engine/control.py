@@ -1,0 +1,90 @@
+"""The control topic: what is wanted of a flow, who drives it, who claimed which order, how it stands.
+
+Keys, all JSON values:
+    lease                 the driver that owns the flow, renewed every LEASE_EVERY_S, released at a clean end
+    fleet                 the most lanes that any run ever had (their transactional ids must be fenced)
+    want/<lane>           what the driver wants of a lane: revision and "run" or "stop"
+    claim/<order>/<who>   one attempt at an order; the first in log order owns it (I3)
+    status/<lane>         what a lane did lately, about once a second
+    topic/<name>          ids of a source topic and its target, as first copied (I5)
+    gap/<topic>/<p>/<n>   source offsets that were lost for good (I6)
+    snapshot              progress up to a cut, so that a start reads only the tail
+
+What must stay true: a claim's key is unique to its attempt, so that compaction can never remove the first
+claim of an order in favour of the second. Nothing here is needed to be exact: progress is in transactions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from isthmus.model import TopicPartition
+from isthmus.wire.journal import Appended, Journal
+from isthmus.wire.records import Record
+
+LEASE_EVERY_S = 2.0
+LEASE_DEAD_AFTER_S = 7.0  # for a rival driver that wants to start
+DRIVER_GONE_AFTER_S = 15.0  # for a lane that hears nothing from its driver
+
+TOPIC_SETTINGS = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",  # lease ages are told by the target's own clock
+    "segment.bytes": str(8 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+def encode(key: str, value: Mapping[str, Any] | None) -> tuple[bytes, bytes | None]:
+    body = None if value is None else json.dumps(value, separators=(",", ":")).encode()
+    return key.encode(), body
+
+
+def decode(record: Record) -> tuple[str, dict[str, Any] | None]:
+    """Key and value of a control record; damaged ones come back with an empty key."""
+    try:
+        key = (record.key or b"").decode()
+        value = None if record.value is None else json.loads(record.value)
+    except (UnicodeDecodeError, ValueError):
+        return "", None
+    return key, value if isinstance(value, dict) else None
+
+
+def gap_key(source: TopicPartition, first: int) -> str:
+    return f"gap/{source.topic}/{source.partition}/{first}"
+
+
+class ControlView:
+    """The last value of every key, fed record by record; remembers when each was appended."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[str, Any]] = {}
+        self.times_ms: dict[str, int] = {}
+
+    def apply(self, record: Record) -> str:
+        key, value = decode(record)
+        if value is None:
+            self.values.pop(key, None)
+        elif key:
+            self.values[key] = value
+            self.times_ms[key] = record.timestamp
+        return key
+
+    def under(self, prefix: str) -> dict[str, dict[str, Any]]:
+        return {key: value for key, value in self.values.items() if key.startswith(prefix)}
+
+
+async def write(journal: Journal, values: Mapping[str, Mapping[str, Any] | None]) -> Appended:
+    return await journal.append([encode(key, value) for key, value in values.items()])
+
+
+async def claim(journal: Journal, order_id: str, attempt: str, since: int) -> bool:
+    """Claim an order for this attempt; True when it is the first claim in log order (I3)."""
+    key = f"claim/{order_id}/{attempt}"
+    appended = await write(journal, {key: {"order": order_id, "attempt": attempt}})
+    for record in await journal.read(since, appended.offset + 1):
+        name, _ = decode(record)
+        if name.startswith(f"claim/{order_id}/"):
+            return name == key
+    return False

@@ -1,0 +1,436 @@
+"""The driver of one flow: fences, reads progress, hands out orders, and keeps lanes going.
+
+One event loop holds the driver's state; lanes run elsewhere, through a `LaneRunner`. Per lane and epoch:
+fence both ids, read progress, make an order, run it, take the receipt (I2). A lane that fails is planned
+anew after a short pause while the others never notice (I7); nothing is ever retried blindly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from isthmus.engine import control
+from isthmus.engine.control import ControlView
+from isthmus.engine.fencing import Fence
+from isthmus.engine.lease import Lease, rival
+from isthmus.engine.ledger import Ledger
+from isthmus.engine.orders import Assignment, Order, Receipt, Stop
+from isthmus.engine.scene import Scene
+from isthmus.engine.survey import Route, assign, chosen_topics, refuse_nothing, survey
+from isthmus.engine.writer import CONNECTOR
+from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceError, TargetError, WireError
+from isthmus.mm2.progress import java_partition, progress_key
+from isthmus.model import Flow, TopicPartition
+from isthmus.observe.status import FlowStatus
+from isthmus.wire import codes
+from isthmus.wire.admin import NewTopic, create_topics, wait_for_topics
+from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import LATEST, READ_COMMITTED, list_offsets
+from isthmus.wire.journal import Journal
+from isthmus.wire.transaction import list_transactional_ids, speaks_second_protocol
+
+PROGRESS_PARTITIONS = 25  # MirrorMaker 2's own count for its offsets topic
+_SNAPSHOT_EVERY_S = 60.0
+_RETRY_REFUSED_EVERY_S = 60.0
+_LONGEST_PAUSE_S = 10.0
+_RETRIED = frozenset({"TARGET_REFUSED", "SOURCE_REFUSED"})  # refusals that an operator may have lifted
+
+
+class LaneRunner(Protocol):
+    """Runs one order somewhere and returns its receipt; raises when the attempt was lost."""
+
+    async def run(self, order: Order) -> Receipt: ...
+
+
+class Driver:
+    """Drives one flow until it is asked to stop, or until everything seen at the start is copied."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        runner: LaneRunner,
+        *,
+        until_caught_up: bool = False,
+        take_over: bool = False,
+        forget: tuple[str, ...] = (),
+        watch: Callable[[FlowStatus], None] = lambda _: None,
+    ) -> None:
+        self.flow = flow
+        self.scene = Scene(flow, watch)
+        self._runner = runner
+        self._until_caught_up = until_caught_up
+        self._take_over = take_over
+        self._forget = forget
+        timeout_s = flow.tuning.request_timeout_ms / 1000
+        self._source = Client(flow.source, timeout_s=timeout_s)
+        self._target = Client(flow.target, timeout_s=timeout_s)
+        self._journal = Journal(self._target, flow.control_topic)
+        self._lease = Lease(flow, self._journal)
+        self._ledger = Ledger(self._target, flow.progress_topic, flow.source.alias, CONNECTOR)
+        self._ledger_lock = asyncio.Lock()
+        self._view = ControlView()
+        self._cursor = 0
+        self._routes: dict[str, Route] = {}
+        self._lanes: dict[TopicPartition, int] = {}
+        self._revisions = [0] * flow.lanes
+        self._work = [asyncio.Event() for _ in range(flow.lanes)]
+        self._until: dict[TopicPartition, int] = {}
+        self._stopping = asyncio.Event()
+        self._rival: RivalError | None = None
+
+    # -- the whole run -------------------------------------------------------------------------
+
+    async def run(self) -> FlowStatus:
+        """Drive to the end; returns the last status. Raises on what concerns the whole flow."""
+        try:
+            await self._start()
+            tending = asyncio.ensure_future(self._tend())
+            lanes = [asyncio.ensure_future(self._drive(lane)) for lane in range(self.flow.lanes)]
+            try:
+                await self._until_done(lanes, tending)
+            finally:
+                tending.cancel()
+                await asyncio.gather(tending, return_exceptions=True)
+            await self._finish()
+        finally:
+            self._source.close()
+            self._target.close()
+        return self.scene.show("ended")
+
+    async def stop(self) -> None:
+        """End all lanes after their open transaction; `run` returns when they have."""
+        self._stopping.set()
+        for event in self._work:
+            event.set()
+        wants = {f"want/{lane}": self._want(lane, "stop") for lane in range(self.flow.lanes)}
+        try:
+            await control.write(self._journal, wants)
+        except WireError as error:
+            self.scene.note(f"the lanes could not be told to stop ({error}); they end with the lease")
+
+    async def _until_done(self, lanes: list[asyncio.Task[None]], tending: asyncio.Task[None]) -> None:
+        waiting: set[asyncio.Task[None]] = {*lanes, tending}
+        try:
+            while any(not lane.done() for lane in lanes):
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        except IsthmusError:
+            await self.stop()
+            await asyncio.wait(lanes, timeout=control.DRIVER_GONE_AFTER_S)
+            raise
+
+    async def _finish(self) -> None:
+        # EndTxn is answered before its markers are written; a fence waits for them. So "done" means that a
+        # read_committed reader can see it.
+        fence = self._fence()
+        names = [self.flow.transactional_id(lane, turn) for lane in range(self.flow.lanes) for turn in (0, 1)]
+        await asyncio.gather(*(fence.one(name) for name in names))
+        await self._hear_control()
+        await control.write(self._journal, {"snapshot": self._ledger.snapshot()})
+        await self._lease.release()
+
+    # -- start ---------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        self.scene.show("starting")
+        await self._reach(self._source, SourceError)
+        await self._reach(self._target, TargetError)
+        refuse_nothing(self.flow, await chosen_topics(self._source, self.flow), sorted(self._source.topics))
+        fence = self._fence()
+        # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
+        await fence.one(f"isthmus.{self.flow.source.alias}.probe")
+        await self._create_internal_topics()
+        await self._read_control()
+        await self._lease.acquire(self._view, take_over=self._take_over)
+        await self._forget_topics()
+        await self._survey()
+        await self._fence_everyone(fence)
+        await self._ledger.open(self._view.values.get("snapshot"))
+        await self._ledger.advance()
+        if self._until_caught_up:
+            await self._see_ends()
+        self.scene.show("running")
+
+    async def _reach(self, client: Client, kind: type[IsthmusError]) -> None:
+        try:
+            await client.start()
+        except BrokerUnreachable as error:
+            raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
+
+    async def _create_internal_topics(self) -> None:
+        factor = self.flow.internal_replication_factor
+        progress = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(16 << 20),
+            "min.cleanable.dirty.ratio": "0.1",
+        }
+        wanted = [
+            NewTopic(self.flow.progress_topic, PROGRESS_PARTITIONS, factor, progress),
+            NewTopic(self.flow.control_topic, 1, factor, control.TOPIC_SETTINGS),
+        ]
+        names = [topic.name for topic in wanted]
+        await self._target.refresh(names)
+        try:
+            await create_topics(self._target, [t for t in wanted if t.name not in self._target.topics])
+            await wait_for_topics(self._target, names)
+        except WireError as error:
+            raise TargetError(
+                error.message,
+                where=error.where,
+                hint="set internal_replication_factor (offset.storage.replication.factor) to what the cluster can hold",
+                code="INTERNAL_TOPICS",
+            ) from error
+
+    async def _read_control(self) -> None:
+        start, self._cursor = await self._journal.beginning(), await self._journal.end()
+        for record in await self._journal.read(start, self._cursor):
+            self._view.apply(record)
+
+    async def _forget_topics(self) -> None:
+        """Drop what is on record of topics that the operator wants copied anew."""
+        for topic in self._forget:
+            self._view.values.pop(f"topic/{topic}", None)
+            await control.write(self._journal, {f"topic/{topic}": None})
+
+    async def _fence_everyone(self, fence: Fence) -> None:
+        """Also ids of lanes that an earlier run had and this one has not."""
+        most = max(self.flow.lanes, int(self._view.values.get("fleet", {}).get("lanes", 0)))
+        await control.write(self._journal, {"fleet": {"lanes": most}})
+        known = {self.flow.transactional_id(lane, turn) for lane in range(most) for turn in (0, 1)}
+        prefix = self.flow.transactional_id(0, 0)[: -len("0.a")]
+        known |= await list_transactional_ids(self._target, prefix)
+        everywhere = [
+            TopicPartition(route.target, number)
+            for route in self._routes.values()
+            for number in range(route.partitions)
+        ]
+        everywhere += [
+            TopicPartition(self.flow.progress_topic, n)
+            for n in self._target.topics[self.flow.progress_topic].partitions
+        ]
+        await asyncio.gather(*(fence.with_barrier(name, everywhere) for name in sorted(known)))
+
+    def _fence(self) -> Fence:
+        return Fence(
+            self._target,
+            self.flow,
+            second_protocol=speaks_second_protocol(self._target),
+            waiting=lambda name: self.scene.note(f"waiting for markers of {name}", once=True),
+        )
+
+    async def _see_ends(self) -> None:
+        await self._source.refresh(list(self._routes))
+        ends = await list_offsets(self._source, list(self._lanes), LATEST, READ_COMMITTED)
+        self._until = {tp: offset if error == codes.NONE else 0 for tp, (offset, error) in ends.items()}
+        self.scene.set_ends(self._until)
+
+    # -- topics --------------------------------------------------------------------------------
+
+    async def _survey(self) -> bool:
+        """Look at both clusters; True when lanes have something new to do."""
+        seen = await survey(self._source, self._target, self.flow, self._view)
+        for name in seen.created:
+            self.scene.note(f"created {name}")
+        for stop in seen.stops:
+            self.scene.stop(stop)
+        await self._record_topics([route for route in seen.routes if route.source not in self._routes])
+        stopped = {stop.source.topic for stop in seen.stops}
+        gone = {name for name in self._routes if name not in {r.source for r in seen.routes} and name not in stopped}
+        for name in gone:
+            self.scene.note(f"source topic {name} is gone; what was copied stays on the target")
+        self._routes = {route.source: route for route in seen.routes}
+        return self._assign()
+
+    async def _record_topics(self, routes: list[Route]) -> None:
+        fresh = {
+            f"topic/{r.source}": {
+                "source_id": str(r.source_id),
+                "target": r.target,
+                "target_id": str(r.target_id),
+            }
+            for r in routes
+            if f"topic/{r.source}" not in self._view.values
+        }
+        if fresh:
+            await control.write(self._journal, fresh)
+            self._view.values.update(fresh)
+
+    def _assign(self) -> bool:
+        partitions = [TopicPartition(r.source, n) for r in self._routes.values() for n in range(r.partitions)]
+        leaders = {tp: self._target.leader(self._target_of(tp)) for tp in partitions}
+        lanes = assign(partitions, leaders, self.flow.lanes, self._lanes)
+        changed = {lane for tp, lane in (set(lanes.items()) ^ set(self._lanes.items()))}
+        self._lanes = lanes
+        self.scene.set_partitions(lanes)
+        for lane in changed:
+            self._revisions[lane] += 1
+        return bool(changed)
+
+    def _target_of(self, source: TopicPartition) -> TopicPartition:
+        return TopicPartition(self._routes[source.topic].target, source.partition)
+
+    # -- lanes ---------------------------------------------------------------------------------
+
+    async def _drive(self, lane: int) -> None:
+        """One epoch after another, until stopped or caught up."""
+        failures = 0
+        while not self._stopping.is_set():
+            self._work[lane].clear()
+            try:
+                order = await self._make_order(lane)
+                if order is None:
+                    if self._until_caught_up:
+                        return
+                    await self._wait(lane, 1.0)
+                    continue
+                receipt = await self._run_order(order)
+            except RivalError:
+                raise
+            except (TimeoutError, IsthmusError) as error:
+                failures += 1
+                pause = min(_LONGEST_PAUSE_S, 0.2 * 2 ** min(failures, 8))
+                self.scene.lane_failed(lane, f"{error}; planning it again in {pause:.1f} s")
+                await self._wait(lane, pause)
+                continue
+            failures = failures + 1 if receipt.reason == "fenced" else 0
+            self.scene.lane_ended(receipt)
+            if receipt.reason == "caught up":
+                return
+            if failures:
+                await self._wait(lane, min(_LONGEST_PAUSE_S, 0.1 * 2**failures))
+
+    async def _wait(self, lane: int, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._work[lane].wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _run_order(self, order: Order) -> Receipt:
+        self.scene.lane_started(order)
+        try:
+            return await self._runner.run(order)
+        finally:
+            await self._hear_control()
+            if self._rival is not None:
+                raise self._rival
+
+    async def _make_order(self, lane: int) -> Order | None:
+        """Fence, read, plan (I2). None when the lane has nothing to do."""
+        sources = sorted(tp for tp, number in self._lanes.items() if number == lane and not self.scene.is_final(tp))
+        if not sources:
+            return None
+        # A new connection tells what the cluster has finalized by now: the protocol may have changed.
+        await self._target.start()
+        await self._target.refresh([self.flow.progress_topic, *{self._target_of(tp).topic for tp in sources}])
+        revision, second = self._revisions[lane], speaks_second_protocol(self._target)
+        count = len(self._target.topics[self.flow.progress_topic].partitions)
+        numbers = {self._progress_number(tp, count) for tp in sources}
+        progress = [TopicPartition(self.flow.progress_topic, n) for n in sorted(numbers)]
+        async with self._ledger_lock:
+            targets = [self._target_of(tp) for tp in sources]
+            identities, floors = await self._fence().lane(lane, targets, progress)
+            await self._ledger.advance(floors)
+            self._ledger.refuse_strangers(set(sources), {who.producer_id for who in identities})
+            assignments = tuple(self._assignment(tp) for tp in sources)
+        if self._stopping.is_set():
+            return None
+        return Order(
+            order_id=f"{self._lease.driver[:8]}-{lane}-{uuid.uuid4().hex[:8]}",
+            flow=self.flow,
+            lane=lane,
+            driver=self._lease.driver,
+            revision=revision,
+            assignments=assignments,
+            identities=identities,
+            second_protocol=second,
+            progress_id=self._target.topic_id(self.flow.progress_topic),
+            progress_partitions=count,
+            control_from=await self._journal.end(),
+        )
+
+    def _progress_number(self, source: TopicPartition, count: int) -> int:
+        key = progress_key(CONNECTOR, self.flow.source.alias, source.topic, source.partition)
+        return java_partition(key, count)
+
+    def _assignment(self, source: TopicPartition) -> Assignment:
+        route = self._routes[source.topic]
+        forgotten = source.topic in self._forget and source not in self.scene.seen
+        return Assignment(
+            source=source,
+            source_id=route.source_id,
+            target=self._target_of(source),
+            target_id=route.target_id,
+            offset=-1 if forgotten else self._ledger.positions.get(source, -1),
+            until=self._until.get(source, -1),
+        )
+
+    # -- standing work -------------------------------------------------------------------------
+
+    async def _tend(self) -> None:
+        """Renew the lease, hear the lanes, look for new topics, keep a snapshot of progress."""
+        refresh_at = time.monotonic() + self.flow.tuning.refresh_seconds
+        snapshot_at = time.monotonic() + _SNAPSHOT_EVERY_S
+        retry_at = time.monotonic() + _RETRY_REFUSED_EVERY_S
+        renew_at = 0.0
+        while True:
+            try:
+                if time.monotonic() >= renew_at:
+                    renew_at = time.monotonic() + control.LEASE_EVERY_S
+                    await self._lease.renew()
+                await self._hear_control()
+                if time.monotonic() >= refresh_at and not self._until_caught_up and not self._stopping.is_set():
+                    if await self._survey():
+                        await self._publish_wants()
+                    refresh_at = time.monotonic() + self.flow.tuning.refresh_seconds
+                if time.monotonic() >= snapshot_at:
+                    await control.write(self._journal, {"snapshot": self._ledger.snapshot()})
+                    snapshot_at = time.monotonic() + _SNAPSHOT_EVERY_S
+                if time.monotonic() >= retry_at:
+                    await self._retry_refused()
+                    retry_at = time.monotonic() + _RETRY_REFUSED_EVERY_S
+            except WireError as error:
+                self.scene.note(f"a cluster does not answer: {error}", once=True)
+            if self._rival is not None:
+                raise self._rival
+            self.scene.show("stopping" if self._stopping.is_set() else "running")
+            await asyncio.sleep(0.3)
+
+    async def _publish_wants(self) -> None:
+        await control.write(self._journal, {f"want/{lane}": self._want(lane, "run") for lane in range(self.flow.lanes)})
+        for event in self._work:
+            event.set()
+
+    def _want(self, lane: int, state: str) -> dict[str, Any]:
+        return {"driver": self._lease.driver, "revision": self._revisions[lane], "state": state}
+
+    async def _retry_refused(self) -> None:
+        lanes = {self._lanes[tp] for tp in self.scene.stopped(_RETRIED) if tp in self._lanes}
+        for lane in lanes:
+            self._revisions[lane] += 1
+        if lanes:
+            await self._publish_wants()
+
+    async def _hear_control(self) -> None:
+        end = await self._journal.end()
+        for record in await self._journal.read(self._cursor, end):
+            key = self._view.apply(record)
+            value = self._view.values.get(key, {})
+            if key == "lease" and not self._lease.is_mine(value) and not value.get("released"):
+                self._rival = rival(self.flow, value)
+            elif key.startswith("status/") and value.get("driver") == self._lease.driver:
+                self.scene.lane_reported(int(key.partition("/")[2]), value)
+            elif key.startswith("claim/") and value:
+                await control.write(self._journal, {key: None}) if self._is_old(key) else None
+        self._cursor = max(self._cursor, end)
+
+    def _is_old(self, key: str) -> bool:
+        return not key.startswith(f"claim/{self._lease.driver[:8]}-")
+
+
+def stopped_partitions(status: FlowStatus) -> list[Stop]:
+    return [Stop(source=TopicPartition(p.topic, p.partition), code=p.code, message=p.error) for p in status.stopped]

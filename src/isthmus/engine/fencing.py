@@ -1,0 +1,102 @@
+"""Fence, then read (I2): make sure that nobody else can write with a lane's ids before progress is read.
+
+TV2: InitProducerId on both ids, then a barrier record in an aborted transaction on each progress partition
+of the lane; reading at least up to it proves that the broker which answers has everything that was
+committed before. TV1: a leader learns a new epoch only from a batch or marker that reaches it, so the barrier
+is a transaction over *all* partitions that an old holder could write to, aborted, then fenced again (R4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from isthmus.errors import BrokerRefused, BrokerUnreachable, TargetError
+from isthmus.model import Flow, TopicPartition
+from isthmus.wire import codes
+from isthmus.wire.batch import Stamp, seal
+from isthmus.wire.cluster import Client
+from isthmus.wire.produce import Landed, Parcel, landed, produce_version, send_parcels
+from isthmus.wire.records import encode_records
+from isthmus.wire.transaction import Identity, add_partitions, end, fence
+
+FENCE_PATIENCE_S = 30.0
+_BARRIER = [(b"isthmus-barrier", b"")]
+_AGAIN = codes.MOVING | {codes.CONCURRENT_TRANSACTIONS}
+
+
+class Fence:
+    """Fences transactional ids of one flow on its target."""
+
+    def __init__(self, client: Client, flow: Flow, *, second_protocol: bool, waiting: Callable[[str], None]) -> None:
+        self._client = client
+        self._flow = flow
+        self._second = second_protocol
+        self._waiting = waiting
+
+    async def one(self, transactional_id: str, patience_s: float = FENCE_PATIENCE_S) -> Identity:
+        timeout_ms = self._flow.tuning.transaction_timeout_ms
+        return await fence(self._client, transactional_id, timeout_ms, patience_s, self._waiting)
+
+    async def with_barrier(self, transactional_id: str, partitions: Sequence[TopicPartition]) -> Identity:
+        """Fence one id everywhere: under TV1 by a barrier over these partitions, under TV2 by the fence alone."""
+        who = await self.one(transactional_id)
+        if self._second or not partitions:
+            return who
+        await add_partitions(self._client, who, partitions)
+        await end(self._client, who, commit=False, second_protocol=False)
+        return await self.one(transactional_id)
+
+    async def lane(
+        self, lane: int, data: Sequence[TopicPartition], progress: Sequence[TopicPartition]
+    ) -> tuple[tuple[Identity, Identity], dict[int, int]]:
+        """Both identities of a lane, and offsets of the progress topic that must be read at least."""
+        everything = [*data, *progress]
+        first = await self.with_barrier(self._flow.transactional_id(lane, 0), everything)
+        second = await self.with_barrier(self._flow.transactional_id(lane, 1), everything)
+        if not self._second:
+            return (first, second), {}
+        floors, first = await self._progress_barrier(first, progress)
+        return (first, second), floors
+
+    async def _progress_barrier(
+        self, who: Identity, progress: Sequence[TopicPartition]
+    ) -> tuple[dict[int, int], Identity]:
+        floors: dict[int, int] = {}
+        until = time.monotonic() + FENCE_PATIENCE_S
+        while missing := [tp for tp in progress if tp.partition not in floors]:
+            for result in await self._write_barrier(who, missing):
+                if result.error == codes.NONE:
+                    floors[result.tp.partition] = result.base_offset + 1
+                elif result.error not in _AGAIN or time.monotonic() > until:
+                    raise TargetError(
+                        f"progress cannot be written: {codes.name(result.error)} {result.message}".strip(),
+                        where=f"cluster {self._client.cluster.alias}, {result.tp}",
+                        hint="check the replicas and min.insync.replicas of that topic",
+                        code="PROGRESS",
+                    )
+            if len(floors) < len(progress):
+                await asyncio.sleep(0.05)
+                await self._client.refresh([self._flow.progress_topic])
+        return floors, await end(self._client, who, commit=False, second_protocol=True)
+
+    async def _write_barrier(self, who: Identity, progress: Sequence[TopicPartition]) -> list[Landed]:
+        by_node: dict[int, list[Parcel]] = {}
+        body = encode_records(_BARRIER, int(time.time() * 1000))
+        header = seal(body, Stamp(who.producer_id, who.epoch, 0))
+        topic_id = self._client.topic_id(self._flow.progress_topic)
+        for tp in progress:
+            parcel = Parcel(tp, topic_id, header, body.payload, body.count)
+            by_node.setdefault(self._client.leader(tp), []).append(parcel)
+        results = [Landed(p.tp, codes.LEADER_NOT_AVAILABLE, -1, -1, "") for p in by_node.pop(-1, [])]
+        for node, parcels in by_node.items():
+            try:
+                link = await self._client.link(node, "produce")
+                version = produce_version(link, parcels, second_protocol=True)
+                answer = await send_parcels(link, version, who.transactional_id, parcels, 15_000)
+            except (BrokerUnreachable, BrokerRefused) as error:
+                results += [Landed(p.tp, codes.NETWORK_EXCEPTION, -1, -1, str(error)) for p in parcels]
+            else:
+                results += landed(answer, parcels)
+        return results

@@ -1,0 +1,205 @@
+"""Fetching for a lane: one request in flight per source broker, as long as there is room to queue.
+
+Owns what an answer means for a partition: data goes to `intake`, a refusal to `refusals`, an offset that is
+gone becomes a gap on record before anything after it is copied (I6). Partitions are asked for in turn, so
+that one with large batches cannot starve the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from isthmus.engine import control
+from isthmus.engine.intake import take_in
+from isthmus.engine.orders import Stop
+from isthmus.engine.refusals import above_end, diverged, judge_fetch, overtaken
+from isthmus.engine.track import Track
+from isthmus.errors import BrokerUnreachable, WireError
+from isthmus.model import TopicPartition
+from isthmus.wire import codes
+from isthmus.wire.fetch import EARLIEST, LATEST, Fetched, Limits, Want, fetch, list_offsets
+
+if TYPE_CHECKING:
+    from isthmus.engine.lane import Lane
+
+_PAUSE_S = 0.2
+
+
+class Fetcher:
+    """Keeps the tracks of a lane fed until it is cancelled."""
+
+    def __init__(self, lane: Lane) -> None:
+        tuning = lane.order.flow.tuning
+        self._lane = lane
+        self._client = lane.source
+        self._limits = Limits(
+            max_bytes=tuning.fetch_bytes,
+            partition_bytes=tuning.fetch_partition_bytes,
+            wait_ms=tuning.fetch_wait_ms,
+        )
+        self._queue_bytes = tuning.queue_bytes
+        self._rotation: dict[int, int] = {}
+        self._stale = asyncio.Event()
+        self._paused_until: dict[TopicPartition, float] = {}
+
+    async def run(self) -> None:
+        await self._find_starts()
+        loops: dict[int, asyncio.Task[None]] = {}
+        try:
+            while True:
+                for node in {self._client.leader(tp) for tp in self._lane.tracks} - {-1}:
+                    if node not in loops or loops[node].done():
+                        if node in loops:
+                            loops[node].result()
+                        loops[node] = asyncio.ensure_future(self._feed(node))
+                await self._refresh_when_stale()
+        finally:
+            for task in loops.values():
+                task.cancel()
+            await asyncio.gather(*loops.values(), return_exceptions=True)
+
+    async def _find_starts(self) -> None:
+        """Partitions that were never copied begin at the start of their log, wherever that is."""
+        until = time.monotonic() + 60
+        while missing := [t for t in self._lane.tracks.values() if t.committed < 0 and t.stop is None]:
+            try:
+                found = await list_offsets(self._client, [t.assignment.source for t in missing], EARLIEST)
+            except BrokerUnreachable:
+                found = {}
+            for track in missing:
+                offset, error = found.get(track.assignment.source, (-1, codes.NETWORK_EXCEPTION))
+                if error == codes.NONE:
+                    track.committed = track.sent = track.position = offset
+                elif time.monotonic() > until:
+                    track.halt(_no_start(track, error))
+            if len(found) < len(missing) or any(error for _, error in found.values()):
+                await asyncio.sleep(_PAUSE_S)
+                await self._refresh()
+
+    async def _refresh_when_stale(self) -> None:
+        leaderless = any(self._client.leader(tp) < 0 for tp, t in self._lane.tracks.items() if t.stop is None)
+        try:
+            await asyncio.wait_for(self._stale.wait(), _PAUSE_S if leaderless else 5.0)
+        except TimeoutError:
+            if not leaderless:
+                return
+        self._stale.clear()
+        await self._refresh()
+        await asyncio.sleep(_PAUSE_S / 2)
+
+    async def _refresh(self) -> None:
+        try:
+            await self._client.refresh({tp.topic for tp in self._lane.tracks})
+        except WireError:
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _feed(self, node: int) -> None:
+        """Fetch from one broker while it leads something of ours."""
+        while wants := self._wants(node):
+            if self._is_full():
+                await asyncio.sleep(0.002)
+                continue
+            try:
+                answers = await fetch(self._client, node, wants, self._limits)
+            except BrokerUnreachable:
+                self._stale.set()
+                await asyncio.sleep(_PAUSE_S)
+                return
+            for answer in answers:
+                await self._take(answer)
+            self._lane.ready.set()
+
+    def _is_full(self) -> bool:
+        return sum(track.queued_bytes for track in self._lane.tracks.values()) > self._queue_bytes
+
+    def _wants(self, node: int) -> list[Want]:
+        now = time.monotonic()
+        wants = []
+        for tp, track in self._lane.tracks.items():
+            if track.stop is None and self._client.leader(tp) == node and self._paused_until.get(tp, 0) < now:
+                info = self._client.topics[tp.topic].partitions[tp.partition]
+                wants.append(Want(tp, track.assignment.source_id, track.position, info.leader_epoch, track.last_epoch))
+        turn = self._rotation[node] = (self._rotation.get(node, -1) + 1) % max(1, len(wants))
+        return wants[turn:] + wants[:turn]
+
+    async def _take(self, answer: Fetched) -> None:
+        track = self._lane.tracks[answer.tp]
+        if track.stop is not None or answer.offset != track.position:
+            return  # the track was set back meanwhile: this answer belongs to a past that was given up
+        if answer.error == codes.OFFSET_OUT_OF_RANGE:
+            await self._out_of_range(track)
+        elif answer.error != codes.NONE:
+            self._trouble(track, judge_fetch(track, answer))
+        elif answer.diverging is not None:
+            self._trouble(track, diverged(track, *answer.diverging))
+        else:
+            self._data(track, answer)
+
+    def _data(self, track: Track, answer: Fetched) -> None:
+        track.end = answer.last_stable if answer.last_stable >= 0 else answer.high_watermark
+        track.high_watermark = answer.high_watermark
+        if not answer.records:
+            return
+        try:
+            take_in(track, answer)
+        except WireError as error:
+            track.strikes += 1
+            if track.strikes > 3:
+                self._trouble(track, _corrupt(track, error))
+            else:
+                self._paused_until[track.assignment.source] = time.monotonic() + _PAUSE_S
+
+    def _trouble(self, track: Track, stop: Stop | None) -> None:
+        self._stale.set()
+        self._paused_until[track.assignment.source] = time.monotonic() + _PAUSE_S
+        if stop is not None:
+            track.halt(stop)
+            self._lane.follower.note(f"{stop.source}: {stop.code}: {stop.message}")
+
+    async def _out_of_range(self, track: Track) -> None:
+        """Below the log's start: a gap. Above its end: truncation. In between: a leader that lags, try again."""
+        source = track.assignment.source
+        low, low_error = (await list_offsets(self._client, [source], EARLIEST))[source]
+        high, high_error = (await list_offsets(self._client, [source], LATEST))[source]
+        if low_error or high_error:
+            self._trouble(track, None)
+        elif track.position < low:
+            await self._gap(track, low)
+        elif track.position > high and track.strikes >= 3:
+            self._trouble(track, above_end(track, high))
+        else:
+            track.strikes += 1
+            self._trouble(track, None)
+
+    async def _gap(self, track: Track, log_start: int) -> None:
+        if track.queue or track.sent != track.committed:
+            return  # what was fetched before the gap is written first; the next fetch comes back here
+        stop = overtaken(track, log_start)
+        source = track.assignment.source
+        value = {"first": track.position, "past": log_start, "code": stop.code, "at": time.time()}
+        await control.write(self._lane.journal, {control.gap_key(source, track.position): value})
+        if self._lane.order.flow.on_gap == "skip":
+            self._lane.follower.note(f"{source}: {stop.message}; going on behind the gap")
+            track.skip_to(log_start)
+        else:
+            self._trouble(track, stop)
+
+
+def _no_start(track: Track, error: int) -> Stop:
+    return Stop(
+        source=track.assignment.source,
+        code="SOURCE_REFUSED",
+        message=f"the start of the log could not be found: {codes.name(error)}",
+        hint="see the source broker's log",
+    )
+
+
+def _corrupt(track: Track, error: WireError) -> Stop:
+    return Stop(
+        source=track.assignment.source,
+        code="CORRUPT_BATCH",
+        message=f"the source serves a damaged batch at or after offset {track.position}: {error.message}",
+        hint="compare the replicas of this partition; nothing after it was copied",
+    )

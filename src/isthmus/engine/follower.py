@@ -1,0 +1,106 @@
+"""A lane's ear and mouth: hears what the driver wants, reports what the lane did.
+
+Both go through the control topic on links of their own, because a long poll would hold up produce requests.
+What must stay true (I8): a lane that hears no lease of its driver for DRIVER_GONE_AFTER_S, or hears that
+another driver owns the flow, ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from isthmus.engine import control
+from isthmus.errors import BrokerUnreachable, WireError
+from isthmus.wire.records import Record
+
+if TYPE_CHECKING:
+    from isthmus.engine.lane import Lane
+
+REPORT_EVERY_S = 1.0
+_NOTES = 5
+
+
+class Follower:
+    """Follows the control topic from the order's making on."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._cursor = lane.order.control_from
+        self._heard_at = time.monotonic()
+        self._reported_at = 0.0
+        self._last_report: dict[str, Any] = {}
+        self._notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Something that an operator should see; the last few go with each report."""
+        self._notes = [*self._notes, text][-_NOTES:]
+
+    async def run(self) -> None:
+        while True:
+            try:
+                records, self._cursor = await self._lane.journal.poll(self._cursor, 400, "control")
+                for record in records:
+                    self._hear(record)
+                await self._report_when_due()
+            except BrokerUnreachable:
+                await asyncio.sleep(0.2)
+            if time.monotonic() - self._heard_at > control.DRIVER_GONE_AFTER_S:
+                self._lane.wanted_end("driver gone")
+
+    def _hear(self, record: Record) -> None:
+        order = self._lane.order
+        key, value = control.decode(record)
+        if value is None:
+            return
+        if key == "lease":
+            if value.get("driver") != order.driver:
+                self._lane.wanted_end("another driver")
+            self._heard_at = time.monotonic()
+        elif key == f"want/{order.lane}" and value.get("driver") == order.driver:
+            if value.get("state") == "stop":
+                self._lane.wanted_end("stop")
+            elif int(value.get("revision", 0)) > order.revision:
+                self._lane.wanted_end("revision")
+
+    async def _report_when_due(self) -> None:
+        if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
+            await self.report()
+
+    async def report(self, *, final: bool = False) -> None:
+        """Write this lane's status, when anything in it changed."""
+        self._reported_at = time.monotonic()
+        value = self._value(final)
+        if value == self._last_report:
+            return
+        self._last_report = value
+        write = control.write(self._lane.journal, {f"status/{self._lane.order.lane}": value})
+        try:
+            await asyncio.wait_for(write, 3.0)
+        except (WireError, OSError, TimeoutError):
+            return  # a report is a courtesy: progress is in the transactions
+
+    def _value(self, final: bool) -> dict[str, Any]:
+        lane = self._lane
+        tally = lane.writer.tally
+        return {
+            "driver": lane.order.driver,
+            "order": lane.order.order_id,
+            "state": "ended" if final else "running",
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "records": tally.records,
+            "bytes": tally.bytes,
+            "transactions": tally.transactions,
+            "aborts": tally.aborts,
+            "positions": [[tp.topic, tp.partition, t.committed, t.end] for tp, t in lane.tracks.items()],
+            "stops": [
+                [t.stop.source.topic, t.stop.source.partition, t.stop.code, t.stop.message]
+                for t in lane.tracks.values()
+                if t.stop is not None
+            ],
+            "notes": self._notes,
+        }

@@ -1,0 +1,98 @@
+"""From a Fetch answer to units: drop what must not cross, mend what cannot pass as it is.
+
+Dropped: control batches, batches of aborted transactions (isolation 1 still delivers them: the answer's
+list says which), empty batches that compaction left, records below the position. Re-encoded: batches with
+holes (the broker refuses them), LogAppendTime batches (each record gets the time that a reader of the source
+saw), a batch that begins below the position, message formats 0 and 1. Everything else passes untouched.
+
+Pure: bytes in, units out; nothing here asks a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isthmus.engine.track import Track, Unit
+from isthmus.wire.batch import Batch, Body, find_batches, marker_of, reencode
+from isthmus.wire.fetch import Fetched
+from isthmus.wire.legacy import body_of, convert
+from isthmus.wire.records import decode_records
+
+_ABORT = 0
+_NO_BUFFER = memoryview(b"")
+
+
+def take_in(track: Track, fetched: Fetched) -> None:
+    """Queue what the answer holds beyond the track's position."""
+    batches = find_batches(fetched.records)
+    if batches and batches[0].magic < 2:
+        _take_legacy(track, fetched.records, batches)
+        return
+    wanted = _committed(fetched, batches) if fetched.aborted else iter(batches)
+    for batch in wanted:
+        if batch.magic < 2:
+            return  # a log may change its format: the next fetch begins here
+        past = batch.base_offset + batch.last_offset_delta + 1
+        if past <= track.position:
+            continue
+        if not batch.attributes & 0x20 and batch.count:
+            for unit in _units(track, fetched.records, batch, past):
+                track.push(unit)
+        track.last_epoch = batch.leader_epoch
+        track.skip_to(past)
+    if batches and batches[-1].magic == 2:
+        # Aborted batches at the end were not yielded, but their offsets are done with.
+        track.last_epoch = batches[-1].leader_epoch
+        track.skip_to(batches[-1].last_offset + 1)
+
+
+def _units(track: Track, buffer: memoryview, batch: Batch, past: int) -> list[Unit]:
+    if batch.is_dense and not batch.attributes & 0x08 and batch.base_offset >= track.position:
+        return [Unit(past, batch.size, batch.count, buffer, batch)]
+    body = reencode([(buffer, batch)], from_offset=track.position)
+    if body is None:
+        return []
+    if not track.merging and body.count > 1 and len(body.payload) + 61 > batch.size:
+        return _halves(track, buffer, batch, past)
+    return [_own(past, body)]
+
+
+def _own(past: int, body: Body) -> Unit:
+    return Unit(past, len(body.payload) + 61, body.count, _NO_BUFFER, body)
+
+
+def _halves(track: Track, buffer: memoryview, batch: Batch, past: int) -> list[Unit]:
+    """The target refused something of this partition, and what we made is larger than what the source took:
+    its producer packed harder than we do. Two smaller batches hold the same records."""
+    records = [record for record in decode_records(buffer, batch) if record.offset >= track.position]
+    middle = len(records) // 2
+    first, second = records[:middle], records[middle:]
+    return [
+        _own(first[-1].offset + 1, body_of(first, batch.codec)),
+        _own(past, body_of(second, batch.codec)),
+    ]
+
+
+def _committed(fetched: Fetched, batches: list[Batch]) -> Iterator[Batch]:
+    """Batches without those of aborted transactions, by the same rule as Kafka's own consumer."""
+    waiting = sorted(fetched.aborted, key=lambda entry: entry[1], reverse=True)
+    active: set[int] = set()
+    for batch in batches:
+        while waiting and waiting[-1][1] <= batch.last_offset:
+            active.add(waiting.pop()[0])
+        if batch.is_control:
+            if marker_of(fetched.records, batch) == _ABORT:
+                active.discard(batch.producer_id)
+            yield batch
+        elif not (batch.is_transactional and batch.producer_id in active):
+            yield batch
+
+
+def _take_legacy(track: Track, buffer: memoryview, batches: list[Batch]) -> None:
+    old = []
+    for batch in batches:
+        if batch.magic == 2:
+            break
+        old.append(batch)
+    for body, last_offset in convert(buffer, old, from_offset=track.position):
+        track.push(_own(last_offset + 1, body))

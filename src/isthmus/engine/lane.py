@@ -1,0 +1,198 @@
+"""A lane: copies its partitions for one epoch, on an executor, and returns a receipt.
+
+    fetchers (one per source broker) --> tracks --> writer (one transaction after another)
+    follower: hears from the driver through the control topic, reports back about once a second
+
+Everything runs in one event loop in one thread; the only shared state is the tracks. The lane ends by
+itself: when its epoch is over, when the driver wants something else or is silent for too long, when its
+order is void. It commits what is whole before it leaves, and never writes before its claim won (I3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from isthmus.engine import control
+from isthmus.engine.fetcher import Fetcher
+from isthmus.engine.follower import Follower
+from isthmus.engine.orders import Order, Receipt
+from isthmus.engine.refusals import judge_produce
+from isthmus.engine.track import Track
+from isthmus.engine.writer import Refused, Writer
+from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
+from isthmus.wire.cluster import Client
+from isthmus.wire.journal import Journal
+
+_IDLE_PROGRESS_S = 5.0
+_LONGEST_PAUSE_S = 2.0
+_MARKER_COST_MS = 0.5  # a commit writes two markers per partition touched: spread them when there are many
+_MOST_SPREAD_MS = 100.0
+
+
+class Lane:
+    """One attempt at one order."""
+
+    def __init__(self, order: Order) -> None:
+        timeout_s = order.flow.tuning.request_timeout_ms / 1000
+        self.order = order
+        self.source = Client(order.flow.source, timeout_s=timeout_s)
+        self.target = Client(order.flow.target, timeout_s=timeout_s)
+        self.tracks = {a.source: Track(a) for a in order.assignments}
+        self.ready = asyncio.Event()
+        self.reason = ""
+        self.journal = Journal(self.target, order.flow.control_topic)
+        self.writer = Writer(self.target, order, self.tracks)
+        self.follower = Follower(self)
+        self._rows = list(self.tracks.values())
+        self._last_commit = self._last_saved = time.monotonic()
+        self._troubles = 0  # transactions in a row that had to be given up
+        self._has_end = any(a.until >= 0 for a in order.assignments)
+        self._ends_at = time.monotonic() + order.flow.tuning.epoch_seconds
+
+    async def run(self, attempt: str) -> Receipt:
+        try:
+            await self._until_reached(self.target.start)
+            await self.target.refresh([self.order.flow.control_topic])
+            if not await control.claim(self.journal, self.order.order_id, attempt, self.order.control_from):
+                return self._receipt("claimed by another")
+            await self._open()
+            await self._copy()
+        except OrderVoid as void:
+            self.follower.note(str(void))
+            return self._receipt("fenced")
+        finally:
+            self.source.close()
+            self.target.close()
+        return self._receipt(self.reason)
+
+    async def _until_reached(self, start: Callable[[], Awaitable[None]]) -> None:
+        """A cluster that is away for a moment is no reason to fail: the driver's silence is the limit."""
+        until = time.monotonic() + control.DRIVER_GONE_AFTER_S
+        while True:
+            try:
+                await start()
+            except BrokerUnreachable:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(0.3)
+            else:
+                return
+
+    async def _open(self) -> None:
+        await self._until_reached(self.source.start)
+        await self.source.refresh({tp.topic for tp in self.tracks})
+        targets = {track.assignment.target.topic for track in self._rows}
+        await self.target.refresh(targets | {self.order.flow.progress_topic, self.order.flow.control_topic})
+
+    async def _copy(self) -> None:
+        fetcher = Fetcher(self)
+        tasks = [asyncio.ensure_future(fetcher.run()), asyncio.ensure_future(self.follower.run())]
+        writing = asyncio.ensure_future(self._write_until_end())
+        try:
+            done, _ = await asyncio.wait([writing, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # a task that failed ends the lane with its reason
+            await writing
+        finally:
+            for task in [writing, *tasks]:
+                task.cancel()
+            await asyncio.gather(writing, *tasks, return_exceptions=True)
+            await self.follower.report(final=True)
+
+    def wanted_end(self, reason: str) -> None:
+        """Ask the lane to end after the transaction that is open."""
+        self.reason = self.reason or reason
+        self.ready.set()
+
+    @property
+    def ending(self) -> bool:
+        return bool(self.reason)
+
+    async def _write_until_end(self) -> None:
+        while not self.ending:
+            await self._wait_for_work()
+            if any(track.queue for track in self._rows) or self._skips_to_save():
+                await self._write_once()
+            if self._has_end and all(track.caught_up for track in self._rows):
+                self.wanted_end("caught up")
+            elif time.monotonic() > self._ends_at:
+                self.wanted_end("epoch")
+        if self._skips_to_save(now=True):
+            await self._write_once()
+
+    async def _wait_for_work(self) -> None:
+        if not any(track.queue for track in self._rows):
+            self.ready.clear()
+            try:
+                await asyncio.wait_for(self.ready.wait(), 0.25)
+            except TimeoutError:
+                return
+        waiting = sum(1 for track in self._rows if track.queue)
+        spread_s = min(_MOST_SPREAD_MS, waiting * _MARKER_COST_MS) / 1000 if waiting > 16 else 0.0
+        early = spread_s - (time.monotonic() - self._last_commit)
+        if early > 0:
+            await asyncio.sleep(early)
+
+    def _skips_to_save(self, *, now: bool = False) -> bool:
+        """Offsets that held nothing to copy count as progress too, or retention would look like loss."""
+        if not now and time.monotonic() - self._last_saved < _IDLE_PROGRESS_S:
+            return False
+        return any(t.stop is None and t.sent > max(t.persisted, 0) for t in self._rows)
+
+    async def _write_once(self) -> None:
+        try:
+            await self.writer.write(self._rows, lambda: self.ending)
+            self._troubles = 0
+        except Refused as refused:
+            await self._recover(refused)
+        except BrokerUnreachable:
+            await self._recover(None)
+        self._last_commit = self._last_saved = time.monotonic()
+
+    async def _recover(self, refused: Refused | None) -> None:
+        """Abort, set everything back to what is committed, learn where leaders are, go on."""
+        await self.writer.abort(self._rows)
+        by_target = {track.assignment.target: track for track in self._rows}
+        for result in refused.results if refused else ():
+            track = by_target.get(result.tp)
+            stop = judge_produce(track, result) if track is not None else None
+            if track is not None and stop is not None:
+                track.halt(stop)
+                self.follower.note(f"{stop.source}: {stop.code}: {stop.message}")
+        if refused is not None:
+            self.follower.note(f"transaction aborted: {refused}")
+        self._troubles += 1
+        await asyncio.sleep(min(_LONGEST_PAUSE_S, 0.05 * 2 ** min(self._troubles, 10)))
+        await self._refresh_target()
+
+    async def _refresh_target(self) -> None:
+        topics = {track.assignment.target.topic for track in self._rows} | {self.order.flow.progress_topic}
+        try:
+            await self.target.refresh(topics)
+        except WireError:
+            return  # the next transaction finds out whether the cluster is back
+
+    def _receipt(self, reason: str) -> Receipt:
+        tally = self.writer.tally
+        return Receipt(
+            order_id=self.order.order_id,
+            lane=self.order.lane,
+            reason=reason,
+            positions={tp: track.committed for tp, track in self.tracks.items()},
+            stops=tuple(track.stop for track in self._rows if track.stop is not None),
+            records=tally.records,
+            bytes=tally.bytes,
+            transactions=tally.transactions,
+            aborts=tally.aborts,
+        )
+
+
+def run_order(order: Order, attempt: str) -> Receipt:
+    """Run one order to its end in this process; the body of a Spark task."""
+    return asyncio.run(_run(order, attempt))
+
+
+async def _run(order: Order, attempt: str) -> Receipt:
+    return await Lane(order).run(attempt)

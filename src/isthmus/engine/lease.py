@@ -1,0 +1,83 @@
+"""Who drives a flow: a lease in the control topic, aged by the target's own clock.
+
+A driver that finds a lease which is alive refuses to start (or takes over when told to); one that hears of
+another driver's lease stops. The lease is a courtesy that gives clear messages: what makes two drivers safe
+is the fence (I2), not the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from typing import Any
+
+from isthmus.engine import control
+from isthmus.engine.control import ControlView
+from isthmus.errors import RivalError
+from isthmus.model import Flow
+from isthmus.wire.journal import Journal
+
+
+class Lease:
+    """This driver's hold on a flow."""
+
+    def __init__(self, flow: Flow, journal: Journal) -> None:
+        self.driver = uuid.uuid4().hex
+        self._flow = flow
+        self._journal = journal
+        self._count = 0
+
+    async def acquire(self, view: ControlView, *, take_over: bool) -> None:
+        """Become the driver, or say who is. Waits at most until a silent lease counts as dead."""
+        await self._refuse_living(view, take_over)
+        await self.renew()
+
+    async def _refuse_living(self, view: ControlView, take_over: bool) -> None:
+        held = view.values.get("lease")
+        if held is None or held.get("released") or take_over:
+            return
+        seen = (held.get("driver"), held.get("count"))
+        now = await control.write(self._journal, {"knock": {"driver": self.driver}})
+        age_s = (now.time_ms - view.times_ms["lease"]) / 1000 if now.time_ms > 0 else 0.0
+        cursor = now.offset
+        while age_s < control.LEASE_DEAD_AFTER_S:
+            await asyncio.sleep(0.5)
+            age_s += 0.5
+            end = await self._journal.end()
+            for record in await self._journal.read(cursor, end):
+                view.apply(record)
+            cursor = end
+            latest = view.values.get("lease", {})
+            if latest.get("released"):
+                return
+            if (latest.get("driver"), latest.get("count")) != seen:
+                raise rival(self._flow, latest)
+
+    async def renew(self) -> None:
+        self._count += 1
+        await control.write(self._journal, {"lease": self._value(released=False)})
+
+    async def release(self) -> None:
+        await control.write(self._journal, {"lease": self._value(released=True)})
+
+    def is_mine(self, value: dict[str, Any]) -> bool:
+        return value.get("driver") == self.driver
+
+    def _value(self, *, released: bool) -> dict[str, Any]:
+        return {
+            "driver": self.driver,
+            "count": self._count,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "released": released,
+        }
+
+
+def rival(flow: Flow, held: dict[str, Any]) -> RivalError:
+    return RivalError(
+        f"another replicator drives {flow.name}: process {held.get('pid')} on {held.get('host')}",
+        where=f"cluster {flow.target.alias}, topic {flow.control_topic}",
+        hint="stop it first, or start with --take-over to fence it",
+    )

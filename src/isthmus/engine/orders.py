@@ -1,0 +1,79 @@
+"""What the driver hands to a lane (an order) and what a lane hands back (a receipt).
+
+An order names everything that a lane may touch: partitions by topic id, start offsets, and the producer
+ids and epochs that it writes with. It is good for one attempt and one epoch (I3, I8). Both are plain
+picklable values: they travel through Spark.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from isthmus.model import Flow, TopicPartition
+from isthmus.wire.transaction import Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One source partition, its target, and the next source offset to copy."""
+
+    source: TopicPartition
+    source_id: uuid.UUID
+    target: TopicPartition
+    target_id: uuid.UUID
+    offset: int  # -1: nothing copied yet, begin at the start of the log
+    until: int = -1  # caught up when this source offset is reached; -1: no end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One epoch of one lane."""
+
+    order_id: str
+    flow: Flow
+    lane: int
+    driver: str  # whose lease must stay alive
+    revision: int
+    assignments: tuple[Assignment, ...]
+    identities: tuple[Identity, Identity]
+    second_protocol: bool
+    progress_id: uuid.UUID
+    progress_partitions: int
+    control_from: int  # end of the control topic when the order was made: claims are read from here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """A partition that stopped loudly, and why. `lost` is a half-open range of source offsets."""
+
+    source: TopicPartition
+    code: str
+    message: str
+    hint: str = ""
+    lost: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Source offsets [first, past) that can never be copied; on record before anything after them."""
+
+    source: TopicPartition
+    first: int
+    past: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """How an order ended. Positions are committed ones: the next source offset of each partition."""
+
+    order_id: str
+    lane: int
+    reason: str  # "epoch" | "stop" | "revision" | "caught up" | "driver gone" | "claimed by another" | "fenced"
+    positions: dict[TopicPartition, int]
+    stops: tuple[Stop, ...] = ()
+    records: int = 0
+    bytes: int = 0
+    transactions: int = 0
+    aborts: int = 0

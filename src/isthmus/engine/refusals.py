@@ -1,0 +1,116 @@
+"""What a refusal means for a partition: try again, or stop it loudly. One table for each side.
+
+A code that heals (leaders move, replicas are few) is tried again without end, because lag is visible and
+loss is not. A code that may heal is tried a few times. Every other one stops that partition, and only
+that one (I7), with what happened, where, and what to do.
+"""
+
+from __future__ import annotations
+
+from isthmus.engine.orders import Stop
+from isthmus.engine.track import Track
+from isthmus.wire import codes
+from isthmus.wire.fetch import Fetched
+from isthmus.wire.produce import Landed
+
+_STRIKES = 3
+# Tried a few times: a merged batch may have been too large, a damaged fetch may come whole the next time.
+_MAY_HEAL = frozenset(
+    {
+        codes.CORRUPT_MESSAGE,
+        codes.MESSAGE_TOO_LARGE,
+        codes.RECORD_LIST_TOO_LARGE,
+        codes.INVALID_RECORD,
+        codes.UNKNOWN_SERVER,
+        codes.UNKNOWN_TOPIC,
+        codes.OUT_OF_ORDER_SEQUENCE,
+        codes.INVALID_TXN_STATE,
+        codes.TRANSACTION_ABORTABLE,
+        codes.CONCURRENT_TRANSACTIONS,
+        codes.UNKNOWN_PRODUCER_ID,
+    }
+)
+_HINTS = {
+    codes.MESSAGE_TOO_LARGE: "raise max.message.bytes of the target topic to that of the source topic",
+    codes.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the target topic",
+    codes.INVALID_TIMESTAMP: "raise message.timestamp.before.max.ms or .after.max.ms of the target topic",
+    codes.INVALID_RECORD: "a compacted target topic refuses records without a key: set its cleanup.policy to delete",
+    codes.TOPIC_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the target topic",
+    codes.UNKNOWN_TOPIC_ID: "the target topic was deleted or made anew: what was copied is gone with it",
+    codes.CORRUPT_MESSAGE: "the batch is damaged on the source: compare its replicas",
+}
+
+
+def judge_produce(track: Track, result: Landed) -> Stop | None:
+    """None: try again. Marks the track so that a second try is a different one."""
+    if result.error in codes.MOVING:
+        return None
+    if result.error in _MAY_HEAL and track.strikes < _STRIKES:
+        track.strikes += 1
+        track.merging = False
+        return None
+    return Stop(
+        source=track.assignment.source,
+        code="TARGET_REFUSED" if result.error != codes.UNKNOWN_TOPIC_ID else "TARGET_RECREATED",
+        message=f"the target refused offset {track.committed}: {codes.name(result.error)} {result.message}".strip(),
+        hint=_HINTS.get(result.error, "see the target broker's log"),
+    )
+
+
+def judge_fetch(track: Track, fetched: Fetched) -> Stop | None:
+    """None: try again after a metadata refresh. Out-of-range is judged by `judge_range`."""
+    source = track.assignment.source
+    if fetched.error in codes.MOVING:
+        track.strikes = 0
+        return None
+    if fetched.error in (codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID) and track.strikes < _STRIKES:
+        track.strikes += 1  # a topic made a moment ago is not known everywhere yet
+        return None
+    if fetched.error in (codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID):
+        return Stop(
+            source=source,
+            code="SOURCE_GONE",
+            message=f"the source topic was deleted or made anew after offset {track.committed}",
+            hint="if it was made anew on purpose, give the flow a fresh target topic",
+        )
+    if fetched.error == codes.CORRUPT_MESSAGE and track.strikes < _STRIKES:
+        track.strikes += 1
+        return None
+    return Stop(
+        source=source,
+        code="SOURCE_REFUSED",
+        message=f"the source refused offset {track.position}: {codes.name(fetched.error)}",
+        hint="grant READ and DESCRIBE on the topic"
+        if fetched.error == codes.TOPIC_AUTHORIZATION_FAILED
+        else "see the source broker's log",
+    )
+
+
+def diverged(track: Track, epoch: int, end: int) -> Stop:
+    """The source's log was cut below what we have copied: records on the target are no longer on the source."""
+    return Stop(
+        source=track.assignment.source,
+        code="TRUNCATED",
+        message=f"the source's log was truncated: epoch {epoch} ends at {end}, we had copied up to {track.position}",
+        hint="an unclean leader election lost records on the source; the target keeps what it has",
+    )
+
+
+def above_end(track: Track, end: int) -> Stop:
+    return Stop(
+        source=track.assignment.source,
+        code="TRUNCATED",
+        message=f"offset {track.position} is beyond the source's end {end}: its log was truncated or made anew",
+        hint="the target keeps what it has; decide by hand how to go on",
+    )
+
+
+def overtaken(track: Track, log_start: int) -> Stop:
+    """Retention removed records that were never copied (I6)."""
+    return Stop(
+        source=track.assignment.source,
+        code="GAP",
+        message=f"offsets {track.position} to {log_start - 1} were removed on the source before they were copied",
+        hint="set on_gap: skip to go on behind the gap; the lost range stays on record",
+        lost=(track.position, log_start),
+    )

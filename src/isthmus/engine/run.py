@@ -1,0 +1,180 @@
+"""Running flows: Spark and the drivers together, from start to a clean end.
+
+Spark starts in a thread while the drivers already talk to the clusters. SIGINT and SIGTERM ask the lanes to end
+through the control topic, and wait; a second one cancels.
+
+What must stay true: a machine that can run no Spark at all (no Java, no such master) is told before a cluster is
+touched, and a Spark that does not come up, or whose JVM dies, ends the run: lanes are never planned for a Spark
+that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from isthmus.engine.driver import Driver
+from isthmus.engine.orders import Order, Receipt
+from isthmus.engine.spark import Spark, open_spark, refuse_unfit
+from isthmus.errors import IsthmusError, MachineError
+from isthmus.model import Flow
+from isthmus.observe.status import FlowStatus
+
+_PATIENCE_S = 30.0
+_LOOK_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to run, beside what the file says."""
+
+    master: str = "local[*]"
+    until_caught_up: bool = False
+    take_over: bool = False
+    forget: tuple[str, ...] = ()
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    enough: Callable[[FlowStatus], bool] = lambda _: False  # asked with every status; True ends the run
+
+
+class Run:
+    """One invocation: several flows on one Spark context."""
+
+    _spark: asyncio.Future[Spark]  # set by `go`, before anything can ask for it
+
+    def __init__(self, flows: Sequence[Flow], options: Options, watch: Callable[[FlowStatus], None]) -> None:
+        self._flows = flows
+        self._options = options
+        self._watch = watch
+        self._drivers: list[Driver] = []
+        self._signals = 0
+        self._stops: list[asyncio.Future[None]] = []
+        self._unwanted = threading.Event()  # set when the run failed while Spark was still starting
+
+    async def go(self) -> list[FlowStatus]:
+        """Run to the end; returns the last status of each flow."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._signalled)
+        await asyncio.to_thread(refuse_unfit, self._options.master)
+        if self._signals:
+            return []  # asked to end before anything began
+        lanes = sum(flow.lanes for flow in self._flows)
+        name = "isthmus " + ", ".join(flow.name for flow in self._flows)
+        self._spark = asyncio.ensure_future(
+            asyncio.to_thread(open_spark, self._options.master, lanes, name, self._options.spark_conf, self._unwanted)
+        )
+        try:
+            return await self._drive()
+        finally:
+            await self._close_spark()
+
+    async def _drive(self) -> list[FlowStatus]:
+        options = self._options
+        self._drivers = [
+            Driver(
+                flow,
+                _OnSpark(self),
+                until_caught_up=options.until_caught_up,
+                take_over=options.take_over,
+                forget=options.forget,
+                watch=self._seen,
+            )
+            for flow in self._flows
+        ]
+        runs = [asyncio.ensure_future(driver.run()) for driver in self._drivers]
+        watching = asyncio.ensure_future(self._until_spark_is_lost())
+        try:
+            done = await self._first_failure(runs, watching)
+        finally:
+            watching.cancel()
+            # What they have to say is told by whoever failed first; the rest must not be told at exit.
+            await asyncio.gather(watching, *self._stops, return_exceptions=True)
+        for task in done:
+            task.result()
+        return [task.result() for task in runs]
+
+    async def _first_failure(
+        self, runs: Sequence[asyncio.Future[FlowStatus]], watching: asyncio.Future[None]
+    ) -> list[asyncio.Future[Any]]:
+        """Wait until all flows ended, or something failed: then the others are asked to end, too."""
+        waiting: set[asyncio.Future[Any]] = {*runs, watching}
+        done: list[asyncio.Future[Any]] = []
+        while any(not run.done() for run in runs):
+            ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            done += ended
+            if any(task.exception() is not None for task in ended):
+                break
+        if pending := [run for run in runs if not run.done()]:
+            await asyncio.gather(*(driver.stop() for driver in self._drivers), return_exceptions=True)
+            _, late = await asyncio.wait(pending, timeout=_PATIENCE_S)
+            for run in late:
+                run.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+        return done
+
+    async def _until_spark_is_lost(self) -> None:
+        """Raises when Spark does not start, or its JVM or context is gone while it is needed."""
+        spark = await self.spark()
+        while spark.alive():
+            await asyncio.sleep(_LOOK_EVERY_S)
+        if self._signals == 0:
+            raise MachineError(
+                f"Spark ended while flows were running. {spark.last_words()}".strip(),
+                where=f"master {self._options.master}",
+                hint="start again: it goes on where the last commit was; was the JVM killed for want of memory?",
+                code="SPARK_LOST",
+            )
+
+    def _seen(self, status: FlowStatus) -> None:
+        self._watch(status)
+        if self._signals == 0 and self._options.enough(status):
+            self._signalled()
+
+    async def spark(self) -> Spark:
+        return await asyncio.shield(self._spark)
+
+    def _signalled(self) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            for driver in self._drivers:
+                self._keep(asyncio.ensure_future(driver.stop()))
+            asyncio.get_running_loop().call_later(_PATIENCE_S, self._cancel)
+        else:
+            self._cancel()
+
+    def _keep(self, task: asyncio.Future[None]) -> None:
+        self._stops.append(task)
+
+    def _cancel(self) -> None:
+        if self._spark.done() and self._spark.exception() is None:
+            self._keep(asyncio.ensure_future(asyncio.to_thread(self._spark.result().cancel)))
+
+    async def _close_spark(self) -> None:
+        self._unwanted.set()
+        try:
+            spark = await self._spark
+        except IsthmusError:
+            return  # whoever waited for it has been told
+        await asyncio.to_thread(spark.close)
+
+
+class _OnSpark:
+    """Runs orders on the context of a Run, as soon as it is there."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    async def run(self, order: Order) -> Receipt:
+        spark = await self._run.spark()
+        return await spark.run(order)
+
+
+def replicate(
+    flows: Sequence[Flow], options: Options, watch: Callable[[FlowStatus], None] = lambda _: None
+) -> list[FlowStatus]:
+    """Run flows until they are caught up or the process is asked to end. The one entry for every face."""
+    return asyncio.run(Run(flows, options, watch).go())

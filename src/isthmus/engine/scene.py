@@ -1,0 +1,158 @@
+"""The driver's picture of its flow: what lanes reported, what stopped, what happened lately.
+
+Turns reports into `FlowStatus` for whoever watches. Holds no truth: positions here are what lanes said last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from isthmus.engine.orders import Order, Receipt, Stop
+from isthmus.model import Flow, TopicPartition
+from isthmus.observe.status import FlowStatus, LaneStatus, PartitionStatus
+
+# A partition that stopped for one of these stays stopped until an operator acts.
+FINAL = frozenset({"GAP", "TRUNCATED", "SOURCE_GONE", "SOURCE_RECREATED", "TARGET_RECREATED", "CORRUPT_BATCH"})
+_EVENTS = 50
+
+
+class _LaneScene:
+    def __init__(self) -> None:
+        self.state = "starting"
+        self.epochs = self.failures = 0
+        self.before = (0, 0, 0)  # records, bytes, transactions of earlier epochs
+        self.now = (0, 0, 0)
+        self.host, self.pid, self.error = "", 0, ""
+
+
+class Scene:
+    """Everything that can be shown of one running flow."""
+
+    def __init__(self, flow: Flow, watch: Callable[[FlowStatus], None]) -> None:
+        self.seen: set[TopicPartition] = set()  # partitions that an order of this run has had
+        self._flow = flow
+        self._watch = watch
+        self._lanes = [_LaneScene() for _ in range(flow.lanes)]
+        self._positions: dict[TopicPartition, tuple[int, int]] = {}
+        self._stops: dict[TopicPartition, Stop] = {}
+        self._partitions: set[TopicPartition] = set()
+        self._events: list[str] = []
+        self._dropped = 0
+
+    # -- what happened -------------------------------------------------------------------------
+
+    def note(self, text: str, *, once: bool = False) -> None:
+        if once and any(event.endswith(text) for event in self._events[-3:]):
+            return
+        self._events.append(f"{time.strftime('%H:%M:%S')} {text}")
+        if len(self._events) > _EVENTS:
+            self._dropped += 1
+            del self._events[0]
+
+    def stop(self, stop: Stop) -> None:
+        if self._stops.get(stop.source) != stop:
+            self.note(f"STOPPED {stop.source}: {stop.code}: {stop.message}. {stop.hint}".strip())
+        self._stops[stop.source] = stop
+
+    def set_partitions(self, lanes: Mapping[TopicPartition, int]) -> None:
+        self._partitions = set(lanes)
+
+    def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
+        for tp, end in ends.items():
+            position, _ = self._positions.get(tp, (0, -1))
+            self._positions[tp] = (position, end)
+
+    def lane_started(self, order: Order) -> None:
+        lane = self._lanes[order.lane]
+        lane.state = "running"
+        lane.epochs += 1
+        for assignment in order.assignments:
+            self.seen.add(assignment.source)
+            self._stops.pop(assignment.source, None)
+            _, end = self._positions.get(assignment.source, (0, -1))
+            self._positions[assignment.source] = (max(0, assignment.offset), end)
+
+    def lane_reported(self, number: int, value: dict[str, Any]) -> None:
+        if number >= len(self._lanes):
+            return
+        lane = self._lanes[number]
+        lane.host, lane.pid = value["host"], value["pid"]
+        lane.now = (value["records"], value["bytes"], value["transactions"])
+        for topic, partition, position, end in value["positions"]:
+            self._positions[TopicPartition(topic, partition)] = (max(0, position), end)
+        for text in value["notes"]:
+            self.note(f"lane {number}: {text}", once=True)
+
+    def lane_ended(self, receipt: Receipt) -> None:
+        lane = self._lanes[receipt.lane]
+        now = (receipt.records, receipt.bytes, receipt.transactions)
+        lane.before = (lane.before[0] + now[0], lane.before[1] + now[1], lane.before[2] + now[2])
+        lane.now = (0, 0, 0)
+        lane.state = "ended"
+        for tp, position in receipt.positions.items():
+            _, end = self._positions.get(tp, (0, -1))
+            self._positions[tp] = (max(0, position), end)
+        for stop in receipt.stops:
+            self.stop(stop)
+
+    def lane_failed(self, number: int, why: str) -> None:
+        lane = self._lanes[number]
+        lane.state, lane.error = "recovering", why
+        lane.failures += 1
+        before, now = lane.before, lane.now
+        lane.before = (before[0] + now[0], before[1] + now[1], before[2] + now[2])
+        lane.now = (0, 0, 0)
+        self.note(f"lane {number}: {why}")
+
+    # -- what is -------------------------------------------------------------------------------
+
+    def is_final(self, tp: TopicPartition) -> bool:
+        stop = self._stops.get(tp)
+        return stop is not None and stop.code in FINAL
+
+    def stopped(self, kinds: Iterable[str]) -> list[TopicPartition]:
+        wanted = set(kinds)
+        return [tp for tp, stop in self._stops.items() if stop.code in wanted]
+
+    def show(self, state: str) -> FlowStatus:
+        status = FlowStatus(
+            flow=self._flow.name,
+            time=time.time(),
+            state=state,
+            partitions=tuple(self._partition(tp) for tp in sorted(self._partitions | set(self._stops))),
+            lanes=tuple(self._lane(number, lane) for number, lane in enumerate(self._lanes)),
+            events=tuple(self._events),
+            earlier_events=self._dropped,
+        )
+        self._watch(status)
+        return status
+
+    def _partition(self, tp: TopicPartition) -> PartitionStatus:
+        position, end = self._positions.get(tp, (0, -1))
+        stop = self._stops.get(tp)
+        return PartitionStatus(
+            topic=tp.topic,
+            partition=tp.partition,
+            position=position,
+            end=end,
+            state="ok" if stop is None else "stopped",
+            code="" if stop is None else stop.code,
+            error="" if stop is None else f"{stop.message}. {stop.hint}".strip(),
+        )
+
+    @staticmethod
+    def _lane(number: int, lane: _LaneScene) -> LaneStatus:
+        return LaneStatus(
+            lane=number,
+            state=lane.state,
+            records=lane.before[0] + lane.now[0],
+            bytes=lane.before[1] + lane.now[1],
+            transactions=lane.before[2] + lane.now[2],
+            epochs=lane.epochs,
+            failures=lane.failures,
+            host=lane.host,
+            pid=lane.pid,
+            error=lane.error,
+        )

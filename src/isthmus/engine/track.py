@@ -1,0 +1,83 @@
+"""One source partition inside a lane: where it stands, what waits to be written, why it stopped.
+
+Three offsets, always committed <= sent <= position:
+    committed   everything below is on the target, in a committed transaction (or needed no writing)
+    sent        everything below is in the open transaction
+    position    everything below was fetched and waits in the queue
+An abort puts all three back to `committed`. Batches that are dropped on purpose (markers, aborted
+transactions) move `position` without queueing anything.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import NamedTuple
+
+from isthmus.engine.orders import Assignment, Stop
+from isthmus.wire.batch import Batch, Body
+
+
+class Unit(NamedTuple):
+    """One batch to write: passed through as it lies in a fetched buffer, or re-encoded by us."""
+
+    past: int  # the source offset after its last record
+    size: int
+    records: int
+    buffer: memoryview  # where a batch lies; empty for a body of our own
+    made: Batch | Body
+
+
+class Track:
+    """Mutable state of one partition; belongs to one lane and one order."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.committed = assignment.offset
+        self.sent = assignment.offset
+        self.position = assignment.offset
+        self.persisted = assignment.offset  # what the progress topic says, to know when to say more
+        self.queue: collections.deque[Unit] = collections.deque()
+        self.queued_bytes = 0
+        self.last_epoch = -1  # leader epoch of the last batch fetched
+        self.end = -1  # last stable offset, as last heard
+        self.high_watermark = -1
+        self.stop: Stop | None = None
+        self.merging = True  # off after the target refused a merged batch
+        self.strikes = 0  # refusals in a row that may heal
+        self.next_base = -1  # lowest base offset that the target may return next (I9)
+
+    def push(self, unit: Unit) -> None:
+        self.queue.append(unit)
+        self.queued_bytes += unit.size
+        self.position = unit.past
+
+    def pop(self) -> Unit:
+        unit = self.queue.popleft()
+        self.queued_bytes -= unit.size
+        return unit
+
+    def skip_to(self, offset: int) -> None:
+        """Move over offsets that hold nothing to write."""
+        self.position = max(self.position, offset)
+        self.settle()
+
+    def settle(self) -> None:
+        """When nothing waits and nothing is in the open transaction, what was skipped is done."""
+        if not self.queue and self.sent == self.committed:
+            self.sent = self.committed = self.position
+
+    def rewind(self) -> None:
+        """Forget everything that is not committed; it will be fetched again."""
+        self.queue.clear()
+        self.queued_bytes = 0
+        self.sent = self.position = self.committed
+        self.last_epoch = -1
+        self.next_base = -1
+
+    def halt(self, stop: Stop) -> None:
+        self.rewind()
+        self.stop = stop
+
+    @property
+    def caught_up(self) -> bool:
+        return self.stop is not None or (0 <= self.assignment.until <= self.committed)

@@ -1,0 +1,306 @@
+"""Transactions of a lane: data and progress in one, two transactional ids in turn.
+
+    wave     one Produce request per target broker, with at most one batch per partition
+    last     the wave that ends a transaction also carries the progress records of every partition touched
+    window   at most WINDOW requests in flight per broker, answered in order
+
+Invariants: I1 (a commit is sent only when every Produce was acknowledged; progress covers acknowledged
+batches only), I4 (an unknown outcome is resolved by EndTxn under TV2 and by a void order under TV1), I9
+(returned base offsets rise). On any trouble the transaction is aborted and every track goes back to what is
+committed; what to do with a partition that was refused is `refusals`' business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from isthmus.engine.orders import Order
+from isthmus.engine.packing import Packed, pack
+from isthmus.engine.track import Track
+from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
+from isthmus.mm2.progress import java_partition, progress_key, progress_value
+from isthmus.model import TopicPartition
+from isthmus.wire import codes
+from isthmus.wire.batch import Stamp, next_sequence, seal
+from isthmus.wire.cluster import Client
+from isthmus.wire.link import Answer, Link
+from isthmus.wire.produce import Landed, Parcel, landed, produce_version, send_parcels
+from isthmus.wire.records import encode_records
+from isthmus.wire.transaction import Identity, add_partitions, end
+
+WINDOW = 5  # the broker remembers the last five batches of a producer, no more
+CONNECTOR = "MirrorSourceConnector"
+_BUSY_PAUSE_S = 0.005
+
+
+class Refused(Exception):
+    """Some partitions of the open transaction were refused; all of it must be aborted."""
+
+    def __init__(self, results: list[Landed]) -> None:
+        more = f" and {len(results) - 2} more" if len(results) > 2 else ""
+        super().__init__(", ".join(f"{r.tp}: {codes.name(r.error)}" for r in results[:2]) + more)
+        self.results = results
+
+
+class _Sent(NamedTuple):
+    answer: asyncio.Future[Answer]
+    parcels: list[Parcel]
+
+
+class Tally:
+    """What this order has committed so far."""
+
+    def __init__(self) -> None:
+        self.records = self.bytes = self.transactions = self.aborts = 0
+
+
+class Writer:
+    """Writes what tracks have queued; one instance per order."""
+
+    def __init__(self, client: Client, order: Order, tracks: dict[TopicPartition, Track]) -> None:
+        self.tally = Tally()
+        self.open = False
+        self._client = client
+        self._order = order
+        self._flow = order.flow
+        self._tuning = order.flow.tuning
+        self._by_target = {track.assignment.target: track for track in tracks.values()}
+        self._identities = list(order.identities)
+        self._turn = 0
+        # TV1 sequences run on within an epoch, for each id by itself; TV2 starts each transaction at 0 (R2).
+        self._sequences: list[dict[TopicPartition, int]] = [{}, {}]
+        self._added: set[TopicPartition] = set()
+        self._greeted: set[int] = set()  # brokers that took a first Produce of this transaction
+        self._windows: dict[int, collections.deque[_Sent]] = {}
+        self._touched: set[Track] = set()
+        self._reaching: dict[Track, int] = {}  # what the progress records of this transaction say
+        self._records = self._bytes = 0
+        self._opened_at = 0.0
+        self._keys: dict[TopicPartition, tuple[bytes, int]] = {}
+        self._progress_next: dict[TopicPartition, int] = {}
+
+    @property
+    def identity(self) -> Identity:
+        return self._identities[self._turn]
+
+    # -- one transaction -----------------------------------------------------------------------
+
+    async def write(self, tracks: Sequence[Track], ending: Callable[[], bool]) -> None:
+        """One whole transaction with what is queued now; commits. Raises Refused, OrderVoid, WireError."""
+        self._begin()
+        while True:
+            packed = [self._pack(track) for track in tracks if track.queue]
+            for piece in packed:
+                piece.track.sent = piece.past
+                self._touched.add(piece.track)
+            last = self._is_last(tracks) or ending()
+            parcels = [self._parcel(piece) for piece in packed]
+            parcels += self._progress(tracks) if last else []
+            await self._send(parcels)
+            if last:
+                break
+            # Let fetches land their answers while requests are on their way.
+            await asyncio.sleep(0)
+        await self._commit(tracks)
+
+    def _pack(self, track: Track) -> Packed:
+        try:
+            return pack(track, self._tuning)
+        except WireError as error:
+            bad = Landed(track.assignment.target, codes.CORRUPT_MESSAGE, -1, -1, error.message)
+            raise Refused([bad]) from error
+
+    def _begin(self) -> None:
+        self.open = True
+        self._opened_at = time.monotonic()
+        self._touched.clear()
+        self._reaching.clear()
+        self._greeted.clear()
+        self._added.clear()
+        self._windows.clear()
+        self._records = self._bytes = 0
+        if self._order.second_protocol:
+            self._sequences[self._turn] = {}
+
+    def _is_last(self, tracks: Iterable[Track]) -> bool:
+        if self._bytes >= self._tuning.commit_bytes:
+            return True
+        if (time.monotonic() - self._opened_at) * 1000 >= self._tuning.commit_interval_ms:
+            return True
+        return not any(track.queue for track in tracks)
+
+    async def _commit(self, tracks: Iterable[Track]) -> None:
+        for node in list(self._windows):
+            await self._drain(node, 0)
+        self._identities[self._turn] = await end(
+            self._client, self.identity, commit=True, second_protocol=self._order.second_protocol
+        )
+        self._turn ^= 1
+        self.open = False
+        self.tally.transactions += 1
+        self.tally.records += self._records
+        self.tally.bytes += self._bytes
+        for track in tracks:
+            if track in self._touched:
+                track.committed = track.sent
+                track.strikes = 0
+            track.persisted = self._reaching.get(track, track.persisted)
+            track.settle()
+
+    async def abort(self, tracks: Iterable[Track]) -> None:
+        """Give up the open transaction; afterwards nothing of it can ever be committed."""
+        if not self._order.second_protocol:
+            raise OrderVoid("a transaction went wrong under the first protocol: the driver must fence")
+        await self._let_answers_come()
+        self._identities[self._turn] = await end(self._client, self.identity, commit=False, second_protocol=True)
+        self._turn ^= 1
+        self.open = False
+        self.tally.aborts += 1
+        for track in tracks:
+            if track.stop is None:
+                track.rewind()
+
+    async def _let_answers_come(self) -> None:
+        # Not needed to be safe (the abort moves the epoch, late requests are refused), but answers that
+        # nobody awaits would be reported as lost exceptions.
+        futures = [sent.answer for window in self._windows.values() for sent in window]
+        if futures:
+            await asyncio.wait(futures, timeout=5)
+            for future in futures:
+                if future.done() and not future.cancelled():
+                    future.exception()
+        self._windows.clear()
+
+    # -- parcels -------------------------------------------------------------------------------
+
+    def _stamp(self, tp: TopicPartition, count: int) -> Stamp:
+        sequences = self._sequences[self._turn]
+        sequence = sequences.get(tp, 0)
+        sequences[tp] = next_sequence(sequence, count)
+        return Stamp(self.identity.producer_id, self.identity.epoch, sequence)
+
+    def _parcel(self, packed: Packed) -> Parcel:
+        assignment = packed.track.assignment
+        header = packed.header(self._stamp(assignment.target, packed.records))
+        self._records += packed.records
+        self._bytes += len(header) + len(packed.payload)
+        return Parcel(assignment.target, assignment.target_id, header, packed.payload, packed.records)
+
+    def _progress(self, tracks: Iterable[Track]) -> list[Parcel]:
+        """Progress records of every track that moved, one batch per partition of the progress topic."""
+        grouped: dict[int, list[tuple[bytes, bytes]]] = {}
+        for track in tracks:
+            if track.stop is None and track.sent > max(track.persisted, 0):
+                key, number = self._key(track.assignment.source)
+                grouped.setdefault(number, []).append((key, progress_value(track.sent - 1)))
+                self._reaching[track] = track.sent
+        now_ms = int(time.time() * 1000)
+        parcels = []
+        for number, pairs in grouped.items():
+            tp = TopicPartition(self._flow.progress_topic, number)
+            body = encode_records(pairs, now_ms)
+            header = seal(body, self._stamp(tp, body.count))
+            parcels.append(Parcel(tp, self._order.progress_id, header, body.payload, body.count))
+        return parcels
+
+    def _key(self, source: TopicPartition) -> tuple[bytes, int]:
+        known = self._keys.get(source)
+        if known is None:
+            key = progress_key(CONNECTOR, self._flow.source.alias, source.topic, source.partition)
+            known = self._keys[source] = (key, java_partition(key, self._order.progress_partitions))
+        return known
+
+    # -- sending -------------------------------------------------------------------------------
+
+    async def _send(self, parcels: list[Parcel]) -> None:
+        if not self._order.second_protocol:
+            fresh = {parcel.tp for parcel in parcels} - self._added
+            if fresh:
+                await add_partitions(self._client, self.identity, fresh)
+                self._added |= fresh
+        by_node: dict[int, list[Parcel]] = {}
+        for parcel in parcels:
+            by_node.setdefault(self._client.leader(parcel.tp), []).append(parcel)
+        if -1 in by_node:
+            raise Refused([Landed(p.tp, codes.LEADER_NOT_AVAILABLE, -1, -1, "") for p in by_node[-1]])
+        if len(by_node) == 1:
+            ((node, group),) = by_node.items()
+            await self._send_to(node, group)
+        else:
+            await asyncio.gather(*(self._send_to(node, group) for node, group in by_node.items()))
+
+    async def _send_to(self, node: int, parcels: list[Parcel]) -> None:
+        link = await self._client.link(node, "produce")
+        if node in self._greeted:
+            await self._drain(node, WINDOW - 1)
+            self._windows[node].append(self._post(link, parcels))
+            return
+        # The first Produce of a transaction may meet markers of the last one: it goes alone, and what was
+        # answered "concurrent transactions" (not stored) is sent again until it is taken.
+        deadline = time.monotonic() + 30
+        while parcels:
+            sent = self._post(link, parcels)
+            busy = self._settle_answers(await sent.answer, parcels, busy_allowed=True)
+            parcels = [parcel for parcel in parcels if parcel.tp in busy]
+            if parcels:
+                if time.monotonic() > deadline:
+                    raise OrderVoid("markers of an earlier transaction do not come", where=str(parcels[0].tp))
+                await asyncio.sleep(_BUSY_PAUSE_S)
+        self._greeted.add(node)
+        self._windows[node] = collections.deque()
+
+    def _post(self, link: Link, parcels: list[Parcel]) -> _Sent:
+        version = produce_version(link, parcels, second_protocol=self._order.second_protocol)
+        answer = send_parcels(link, version, self.identity.transactional_id, parcels, self._tuning.request_timeout_ms)
+        return _Sent(answer, parcels)
+
+    async def _drain(self, node: int, leave: int) -> None:
+        window = self._windows.get(node, collections.deque())
+        while len(window) > leave:
+            sent = window.popleft()
+            self._settle_answers(await sent.answer, sent.parcels, busy_allowed=False)
+
+    def _settle_answers(self, answer: Answer, parcels: list[Parcel], *, busy_allowed: bool) -> set[TopicPartition]:
+        counts = {parcel.tp: parcel.records for parcel in parcels}
+        bad: list[Landed] = []
+        busy: set[TopicPartition] = set()
+        for result in landed(answer, parcels):
+            if result.error == codes.NONE:
+                self._check_rise(result, counts[result.tp])
+            elif result.error == codes.CONCURRENT_TRANSACTIONS and busy_allowed:
+                busy.add(result.tp)
+            else:
+                bad.append(result)
+        if bad:
+            self._raise_for(bad)
+        return busy
+
+    def _check_rise(self, result: Landed, count: int) -> None:
+        """I9: an answer below what we know to be there is a batch that the broker swallowed."""
+        track = self._by_target.get(result.tp)
+        floor = track.next_base if track is not None else self._progress_next.get(result.tp, -1)
+        if result.base_offset < floor:
+            raise OrderVoid(
+                f"the target answered base offset {result.base_offset} where at least {floor} was due: "
+                "a batch was taken for a duplicate and not stored",
+                where=str(result.tp),
+                code="SWALLOWED",
+            )
+        if track is not None:
+            track.next_base = result.base_offset + count
+        else:
+            self._progress_next[result.tp] = result.base_offset + count
+
+    def _raise_for(self, bad: list[Landed]) -> None:
+        for result in bad:
+            if result.error in codes.VOID:
+                raise OrderVoid(f"Produce answered {codes.name(result.error)}", where=str(result.tp))
+        raise Refused(bad)
+
+
+def is_unreachable(error: BaseException) -> bool:
+    return isinstance(error, BrokerUnreachable) or (isinstance(error, WireError) and error.retriable)

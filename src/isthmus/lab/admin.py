@@ -1,0 +1,71 @@
+"""Topics of lab clusters, by librdkafka: the client that is independent of Isthmus' own wire.
+
+The library is an optional extra, imported here on first use, so that the command line loads without
+it. Every call has an end of its own; nothing is kept open between calls. `kafka` errors leave here
+as MachineError, because a lab cluster is part of this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from isthmus.errors import MachineError
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+_SECONDS = 15.0
+_PROBE_SECONDS = 5.0
+
+
+def create(bootstrap: str, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+    admin = client(bootstrap)  # in a variable: a client that is collected gives up its requests
+    from confluent_kafka.admin import NewTopic
+
+    topic = NewTopic(name, partitions, replication_factor, config=dict(configs))
+    _outcome(admin.create_topics([topic], request_timeout=_SECONDS)[name], name)
+
+
+def delete(bootstrap: str, name: str) -> None:
+    admin = client(bootstrap)
+    _outcome(admin.delete_topics([name], request_timeout=_SECONDS)[name], name)
+
+
+def has_leaders(bootstrap: str, name: str, partitions: int) -> bool:
+    found = client(bootstrap).list_topics(name, timeout=_SECONDS).topics[name].partitions
+    return len(found) == partitions and all(each.leader >= 0 for each in found.values())
+
+
+def could_create(bootstrap: str, replication_factor: int) -> bool:
+    """Whether the cluster would create a topic now; it is asked, and does not do it."""
+    admin = client(bootstrap)
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    probe = NewTopic("isthmus-lab-probe", 1, replication_factor)
+    asked = admin.create_topics([probe], request_timeout=_PROBE_SECONDS, validate_only=True)
+    try:
+        asked[probe.topic].result()
+    except KafkaException:
+        return False
+    return True
+
+
+def client(bootstrap: str) -> AdminClient:
+    """A client that says nothing on the console: brokers of a lab come and go on purpose."""
+    try:
+        from confluent_kafka.admin import AdminClient
+    except ImportError as error:
+        raise MachineError("the lab needs confluent-kafka", hint="pip install 'isthmus[lab]'", code="EXTRA") from error
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def _outcome(asked: Future[None], name: str) -> None:
+    from confluent_kafka import KafkaException
+
+    try:
+        asked.result()
+    except KafkaException as error:
+        raise MachineError(f"topic {name}: {error.args[0].str()}", code="LAB") from error

@@ -1,0 +1,55 @@
+"""Which topics a flow carries.
+
+Owns MirrorMaker 2's DefaultTopicFilter and the order of its rules: a topic must match an include in full,
+match no exclude, not be internal, and not lead in a circle. Must stay true: internal topics, among them the
+flow's own control and progress topics, are never carried, whatever the patterns say. A blank list matches
+nothing. Unlike in MirrorMaker 2, each expression stands alone: a flag or group in one does not reach the
+next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from isthmus.mm2 import policy
+from isthmus.mm2.javaregex import compile_java
+from isthmus.model import Flow
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """A comma list as Kafka reads it: trimmed, blanks dropped."""
+    return tuple(item for part in text.split(",") if (item := part.strip()))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFilter:
+    """Full match against any include and no exclude. ConfigError if an expression cannot be used."""
+
+    include: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    _includes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _excludes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_includes", tuple(map(compile_java, self.include)))
+        object.__setattr__(self, "_excludes", tuple(map(compile_java, self.exclude)))
+
+    def matches(self, topic: str) -> bool:
+        return _any(self._includes, topic) and not _any(self._excludes, topic)
+
+
+def _any(patterns: Iterable[re.Pattern[str]], topic: str) -> bool:
+    return any(pattern.fullmatch(topic) for pattern in patterns)
+
+
+def choose(flow: Flow, topics: Iterable[str]) -> list[str]:
+    """Those of the source's topics that the flow carries, sorted."""
+    wanted = TopicFilter(flow.topics.include, flow.topics.exclude)
+    return sorted(topic for topic in set(topics) if wanted.matches(topic) and may_carry(flow, topic))
+
+
+def may_carry(flow: Flow, topic: str) -> bool:
+    """Whether the topic may be carried at all, were it wanted: not internal, not in a circle."""
+    return not policy.is_internal(topic, flow.naming.separator) and not policy.is_cycle(flow, topic)

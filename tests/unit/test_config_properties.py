@@ -1,0 +1,215 @@
+"""MirrorMaker 2's properties: what they yield, what is warned of, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from isthmus.config.load import Loaded, load
+from isthmus.errors import ConfigError
+from isthmus.model import Naming, Topics, Tuning
+
+BASE = """\
+clusters = east, west
+east.bootstrap.servers = e1:9092,e2:9092
+west.bootstrap.servers = w:9092
+east->west.enabled = true
+"""
+
+
+def loaded(tmp_path: Path, added: str = "", base: str = BASE) -> Loaded:
+    file = tmp_path / "mm2.properties"
+    file.write_text(base + added)
+    return load(file)
+
+
+def refused(tmp_path: Path, added: str, base: str = BASE) -> str:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, added, base)
+    line = caught.value.where.removeprefix(str(tmp_path / "mm2.properties"))
+    return f"{line} {caught.value.message} [{caught.value.hint}]"
+
+
+def test_a_short_file_takes_mirrormakers_defaults(tmp_path: Path) -> None:
+    result = loaded(tmp_path)
+    (flow,) = result.flows
+    assert flow.name == "east->west"
+    assert flow.source.bootstrap == ("e1:9092", "e2:9092")
+    assert (flow.topics, flow.naming, flow.tuning, flow.lanes) == (Topics(), Naming(), Tuning(), 1)
+    assert (flow.replication_factor, flow.internal_replication_factor) == (2, 3)
+    assert result.warnings == ()
+
+
+def test_a_flow_is_off_unless_it_is_enabled(tmp_path: Path) -> None:
+    both = loaded(tmp_path, "west->east.enabled = TRUE\n").flows
+    assert [flow.name for flow in both] == ["east->west", "west->east"]
+    assert len(loaded(tmp_path, "west->east.enabled = false\n").flows) == 1
+
+
+def test_the_nearest_level_wins(tmp_path: Path) -> None:
+    def factor(added: str) -> int:
+        return loaded(tmp_path, added).flows[0].replication_factor
+
+    top, source, target = (
+        "replication.factor=4\n",
+        "east.replication.factor=5\n",
+        "west.replication.factor=6\n",
+    )
+    assert factor(top) == 4
+    assert factor(source + top) == 5
+    assert factor(target + source + top) == 6
+    assert factor("east->west.replication.factor=7\n" + target + top) == 7
+
+
+def test_everything_used_reaches_the_flow(tmp_path: Path) -> None:
+    added = r"""
+topics = orders, inv\\..*
+east->west.topics.exclude = x, y
+tasks.max = 4
+replication.factor = 3
+west.offset.storage.replication.factor = 1
+replication.policy.separator = _
+refresh.topics.interval.seconds = 30
+"""
+    result = loaded(tmp_path, added)
+    (flow,) = result.flows
+    assert flow.topics == Topics(include=("orders", r"inv\..*"), exclude=("x", "y"))
+    assert (flow.lanes, flow.replication_factor, flow.internal_replication_factor) == (4, 3, 1)
+    assert flow.naming == Naming(separator="_")
+    assert flow.tuning == Tuning(refresh_seconds=30.0)
+    assert result.warnings == ()
+
+
+def test_older_spellings_still_work(tmp_path: Path) -> None:
+    (flow,) = loaded(tmp_path, "topics.whitelist = a\ntopics.blacklist = b\n").flows
+    assert flow.topics == Topics(include=("a",), exclude=("b",))
+    (flow,) = loaded(tmp_path, "topics.blacklist = b\ntopics.exclude = c\n").flows
+    assert flow.topics.exclude == ("c",)
+
+
+def test_a_blank_topic_list_is_kept_blank(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "topics =\n").flows[0].topics.include == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
+        "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy",
+    ],
+)
+def test_the_identity_policy_is_known_by_its_class(tmp_path: Path, name: str) -> None:
+    assert loaded(tmp_path, f"replication.policy.class={name}\n").flows[0].naming.policy == "identity"
+
+
+def test_security_settings_reach_their_cluster(tmp_path: Path) -> None:
+    added = "security.protocol=SSL\nwest.security.protocol=SASL_SSL\nwest.sasl.mechanism=PLAIN\neast.ssl.x=y\n"
+    result = loaded(tmp_path, added)
+    (flow,) = result.flows
+    assert flow.source.settings == {"security.protocol": "SSL", "ssl.x": "y"}
+    assert flow.target.settings == {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+    assert result.warnings == ()
+
+
+def test_javas_escapes_continuations_and_separators_are_read(tmp_path: Path) -> None:
+    base = (
+        "! a comment\r\nclusters : \\\r\n   east,\\\r\n   west\r\n\r\neast.bootstrap.servers e\\u003a9092\r\n"
+        "west.bootstrap.servers=PLAINTEXT://w:9092\r\neast->west.enabled=true\r\ntasks.max=x\r\n"
+    )
+    assert refused(tmp_path, "", base).startswith(":9 `tasks.max` is `x`")
+    (flow,) = loaded(tmp_path, "", base.replace("max=x", "max=2")).flows
+    assert flow.source.bootstrap == ("e:9092",)
+    assert flow.target.bootstrap == ("w:9092",)
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        (
+            "sync.topic.acls.enabled = true\n",
+            "line 5: `sync.topic.acls.enabled` is known but not used yet: access",
+        ),
+        (
+            "\n# x\nwest.exactly.once.source.support=enabled\n",
+            "line 7: `west.exactly.once.source.support` is known",
+        ),
+        ("east->west.emit.heartbeats.enabled=true\n", "heartbeats are not written yet"),
+        ("east.consumer.fetch.max.bytes=1\n", "`east.consumer.fetch.max.bytes` is known"),
+        ("source.cluster.alias=x\n", "`source.cluster.alias` is known"),
+        ("taks.max=3\n", "line 5: `taks.max` is not known and has no effect; did you mean `tasks.max`?"),
+        ("east->west.topcs=a\n", "did you mean `east->west.topics`?"),
+        ("wst.bootstrap.servers=a\n", "did you mean `west.bootstrap.servers`?"),
+        ("qqqqqq=1\n", "line 5: `qqqqqq` is not known and has no effect"),
+        ("enabled=true\n", "`enabled` has no effect there: flows have it"),
+        ("east->west.ssl.x=1\n", "`east->west.ssl.x` has no effect there: clusters have it"),
+        ("tasks.max=1\ntasks.max=2\n", "line 6: `tasks.max` replaces the value of line 5"),
+    ],
+)
+def test_what_has_no_effect_is_told_with_its_line(tmp_path: Path, added: str, expected: str) -> None:
+    (warning,) = loaded(tmp_path, added).warnings
+    assert expected in warning
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        ("tasks.max=abc\n", ":5 `tasks.max` is `abc` [a number from 1 is meant]"),
+        ("tasks.max=0\n", ":5 `tasks.max` is `0`"),
+        ("replication.factor=0\n", ":5 `replication.factor` is `0` [-1 (the cluster's default)"),
+        ("west->east.enabled=yes\n", ":5 `west->east.enabled` is `yes` [true or false is meant]"),
+        (
+            "eest->west.enabled=true\n",
+            ":5 `eest->west.enabled`: `clusters` does not name `eest` [did you mean",
+        ),
+        ("west->west.enabled=true\n", ":5 `west->west.enabled`: the flow leads to where it comes from"),
+        (
+            "replication.policy.class=com.acme.Own\n",
+            ":5 `replication.policy.class` is `com.acme.Own` [org.apache",
+        ),
+        ("replication.policy.separator=/\n", ":5 `replication.policy.separator` is `/`"),
+        ("topics=a[\n", ":5 `topics`: `a[` is not a regular expression"),
+        ("refresh.topics.interval.seconds=0\n", ":5 `refresh.topics.interval.seconds` is `0`"),
+        ("east.bootstrap.servers=nope\n", ":5 `east.bootstrap.servers`: `nope` is not a broker address"),
+        ("x=\\u12\n", ":5 `\\u12` is not an escape that Java reads"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused_with_their_line(tmp_path: Path, added: str, expected: str) -> None:
+    assert expected in refused(tmp_path, added)
+
+
+def test_a_file_without_clusters_flows_or_brokers_is_refused(tmp_path: Path) -> None:
+    assert "`clusters` names no clusters" in refused(tmp_path, "", "")
+    assert "no flow is enabled [add e.g. `a->b.enabled = true`]" in refused(tmp_path, "", "clusters=a,b\n")
+    missing = refused(tmp_path, "", BASE.replace("west.bootstrap.servers", "x"))
+    assert ":1 `west.bootstrap.servers` is missing" in missing
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    told = refused(tmp_path, "tasks.max=abc\nreplication.factor=x\n")
+    assert "2 problems" in told
+    assert "mm2.properties:5:" in told
+    assert "mm2.properties:6:" in told
+
+
+def test_the_file_that_kafka_ships_is_read(tmp_path: Path) -> None:
+    shipped = """\
+clusters = A, B
+A.bootstrap.servers = A_host1:9092, A_host2:9092, A_host3:9092
+B.bootstrap.servers = B_host1:9092, B_host2:9092, B_host3:9092
+A->B.enabled = true
+A->B.topics = .*
+B->A.enabled = true
+B->A.topics = .*
+replication.factor=1
+checkpoints.topic.replication.factor=1
+heartbeats.topic.replication.factor=1
+offset-syncs.topic.replication.factor=1
+offset.storage.replication.factor=1
+status.storage.replication.factor=1
+config.storage.replication.factor=1
+"""
+    result = loaded(tmp_path, "", shipped)
+    assert [flow.name for flow in result.flows] == ["A->B", "B->A"]
+    assert {flow.internal_replication_factor for flow in result.flows} == {1}
+    assert len(result.warnings) == 5

@@ -1,0 +1,107 @@
+"""Which topics a flow carries, and Java's regular expressions in Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.errors import ConfigError
+from isthmus.mm2.filters import TopicFilter, choose, split_list
+from isthmus.mm2.javaregex import compile_java
+from isthmus.model import Cluster, Flow, Topics
+
+EAST = Cluster(alias="east", bootstrap=("e:9092",))
+WEST = Cluster(alias="west", bootstrap=("w:9092",))
+
+
+def test_a_comma_list_is_trimmed_and_blanks_are_dropped() -> None:
+    assert split_list(" a , b.* ,, c") == ("a", "b.*", "c")
+    assert split_list("  ") == ()
+
+
+def test_a_pattern_must_match_in_full() -> None:
+    wanted = TopicFilter(("orders", "inv.*"))
+    assert wanted.matches("orders")
+    assert wanted.matches("invoices")
+    assert not wanted.matches("orders2")
+    assert not wanted.matches("my-orders")
+
+
+def test_an_alternation_is_matched_in_full_on_both_sides() -> None:
+    assert not TopicFilter(("a|b",)).matches("ab")
+    assert TopicFilter(("a|bc",)).matches("bc")
+
+
+def test_excludes_win() -> None:
+    assert not TopicFilter((".*",), ("secret.*",)).matches("secret-orders")
+
+
+def test_a_blank_list_matches_nothing() -> None:
+    assert not TopicFilter(()).matches("orders")
+    assert not TopicFilter(()).matches("")
+
+
+def test_a_flow_never_carries_internal_topics_nor_circles_whatever_it_asks_for() -> None:
+    flow = Flow(source=EAST, target=WEST, topics=Topics(include=(".*",), exclude=()))
+    there = [
+        "orders",
+        "b",
+        "__consumer_offsets",
+        flow.control_topic,
+        flow.progress_topic,
+        "west.orders",
+        "x-internal",
+    ]
+    assert choose(flow, there) == ["b", "orders"]
+
+
+def test_a_flow_carries_what_came_from_elsewhere() -> None:
+    flow = Flow(source=EAST, target=WEST)
+    assert choose(flow, ["north.orders", "old.replica"]) == ["north.orders"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        (r"\Qa.b\E.*", "a.bc", "axbc"),
+        (r"\Qa.b", "a.b", "axb"),
+        (r"\p{Alpha}+", "orders", "orders1"),
+        (r"[\p{Lower}_]+", "a_b", "A_b"),
+        (r"\P{Digit}+", "a-b", "a1"),
+        (r"\p{L}\p{Nd}", "a1", "1a"),
+        (r"\pL+", "ab", "a1"),
+        (r"a\p{Punct}b", "a-b", "acb"),
+        (r"(?<team>[a-z]+)-\k<team>", "ab-ab", "ab-cd"),
+        (r"a*+b", "aab", "aa"),
+        (r"(?>a|ab)c", "ac", "abc"),
+        (r"(?i)orders", "ORDERS", "order"),
+        (r"(?!secret).*", "orders", "secret-orders"),
+        (r"(?<=x)?a(?<!b)", "a", "b"),
+        (r"orders\z", "orders", "order"),
+        (r"[|~&]*a", "a", "b"),
+        (r"[]a]+", "a", "b"),
+        (r"[^\]]+", "ab", "]"),
+        (r"a\\.b", "a\\xb", "a.b"),
+    ],
+)
+def test_java_expressions_mean_the_same_here(pattern: str, matching: str, other: str) -> None:
+    compiled = compile_java(pattern)
+    assert compiled.fullmatch(matching)
+    assert not compiled.fullmatch(other)
+
+
+def test_word_and_digit_classes_are_ascii_as_in_java() -> None:
+    assert not compile_java(r"\w").fullmatch("é")
+    assert not compile_java(r"\d").fullmatch("٣")
+
+
+@pytest.mark.parametrize("pattern", [r"[a-z&&[^x]]", r"[a[bc]]", r"\p{IsGreek}", "a[", "(a", r"\hx", r"*", r"(?P<a>x)"])
+def test_what_cannot_mean_the_same_is_refused_by_name(pattern: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compile_java(pattern)
+    assert f"`{pattern}`" in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_class_that_no_topic_name_can_hold_matches_nothing() -> None:
+    assert not compile_java(r"a\p{Space}").fullmatch("a")
+    assert not compile_java(r"\p{Blank}").fullmatch("a")
