@@ -11,7 +11,6 @@ import sys
 import traceback
 from typing import Annotated
 
-import click
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -66,15 +65,11 @@ def show_error(error: IsthmusError) -> None:
 def main() -> None:
     """Entry point of the console script."""
     try:
-        code = app(standalone_mode=False)
+        app()  # reports mistakes on the command line itself, and exits
     except IsthmusError as error:
         if os.environ.get("ISTHMUS_DEBUG"):
             traceback.print_exc()
         show_error(error)
         sys.exit(error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         sys.exit(130)
-    sys.exit(code if isinstance(code, int) else 0)

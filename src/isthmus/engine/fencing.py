@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from isthmus.errors import BrokerRefused, BrokerUnreachable, TargetError
+from isthmus.errors import BrokerRefused, BrokerUnreachable, OrderVoid, TargetError
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.batch import Stamp, seal
@@ -41,12 +41,20 @@ class Fence:
 
     async def with_barrier(self, transactional_id: str, partitions: Sequence[TopicPartition]) -> Identity:
         """Fence one id everywhere: under TV1 by a barrier over these partitions, under TV2 by the fence alone."""
-        who = await self.one(transactional_id)
-        if self._second or not partitions:
-            return who
-        await add_partitions(self._client, who, partitions)
-        await end(self._client, who, commit=False, second_protocol=False)
-        return await self.one(transactional_id)
+        until = time.monotonic() + FENCE_PATIENCE_S
+        while True:
+            who = await self.one(transactional_id)
+            if self._second or not partitions:
+                return who
+            try:
+                await add_partitions(self._client, who, partitions)
+                await end(self._client, who, commit=False, second_protocol=False)
+            except OrderVoid:
+                # An answer was lost: whether the barrier stands is unknown, so it is built again after a new fence.
+                if time.monotonic() > until:
+                    raise
+            else:
+                return await self.one(transactional_id)
 
     async def lane(
         self, lane: int, data: Sequence[TopicPartition], progress: Sequence[TopicPartition]

@@ -60,8 +60,7 @@ class Lane:
             await self._open()
             await self._copy()
         except OrderVoid as void:
-            self.follower.note(str(void))
-            return self._receipt("fenced")
+            return self._receipt("fenced", str(void))
         finally:
             self.source.close()
             self.target.close()
@@ -174,12 +173,13 @@ class Lane:
         except WireError:
             return  # the next transaction finds out whether the cluster is back
 
-    def _receipt(self, reason: str) -> Receipt:
+    def _receipt(self, reason: str, detail: str = "") -> Receipt:
         tally = self.writer.tally
         return Receipt(
             order_id=self.order.order_id,
             lane=self.order.lane,
             reason=reason,
+            detail=detail,
             positions={tp: track.committed for tp, track in self.tracks.items()},
             stops=tuple(track.stop for track in self._rows if track.stop is not None),
             records=tally.records,

@@ -72,6 +72,7 @@ class Receipt:
     lane: int
     reason: str  # "epoch" | "stop" | "revision" | "caught up" | "driver gone" | "claimed by another" | "fenced"
     positions: dict[TopicPartition, int]
+    detail: str = ""  # what made the order void
     stops: tuple[Stop, ...] = ()
     records: int = 0
     bytes: int = 0

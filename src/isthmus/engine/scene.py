@@ -96,6 +96,8 @@ class Scene:
             self._positions[tp] = (max(0, position), end)
         for stop in receipt.stops:
             self.stop(stop)
+        if receipt.detail:
+            self.note(f"lane {receipt.lane}: order void: {receipt.detail}; planning it again")
 
     def lane_failed(self, number: int, why: str) -> None:
         lane = self._lanes[number]

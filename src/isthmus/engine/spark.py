@@ -267,7 +267,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def _tail(path: Path, lines: int = 3) -> str:
+    """The last lines of a JVM's console that say something."""
     try:
-        return " | ".join(path.read_text(errors="replace").splitlines()[-lines:])
+        said = path.read_text(errors="replace").splitlines()
     except OSError:
         return ""
+    return " | ".join([line.strip() for line in said if line.strip() and "incubator" not in line][-lines:])
