@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from isthmus.engine import control, driver, writer
@@ -90,11 +90,16 @@ def count_committed(bootstrap: str, topic: str, partition: int) -> int:
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
-    count = 0
-    while (message := consumer.poll(10)) is not None and not message.error():
-        count += 1
-    consumer.close()
-    return count
+    count, deadline = 0, time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for message in consumer.consume(5_000, 1.0):
+            error = message.error()
+            if error is None:
+                count += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                consumer.close()
+                return count
+    raise AssertionError(f"{topic}-{partition} could not be read to its end")
 
 
 class Killable:

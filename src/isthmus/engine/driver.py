@@ -18,9 +18,10 @@ from isthmus.engine.control import ControlView
 from isthmus.engine.fencing import Fence
 from isthmus.engine.lease import Lease, rival
 from isthmus.engine.ledger import Ledger
-from isthmus.engine.orders import Assignment, Order, Receipt, Stop
+from isthmus.engine.orders import Assignment, Order, Receipt
+from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
-from isthmus.engine.survey import Route, assign, chosen_topics, refuse_nothing, survey
+from isthmus.engine.survey import chosen_topics, refuse_nothing
 from isthmus.engine.writer import CONNECTOR
 from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceError, TargetError, WireError
 from isthmus.mm2.progress import java_partition, progress_key
@@ -74,9 +75,7 @@ class Driver:
         self._ledger_lock = asyncio.Lock()
         self._view = ControlView()
         self._cursor = 0
-        self._routes: dict[str, Route] = {}
-        self._lanes: dict[TopicPartition, int] = {}
-        self._revisions = [0] * flow.lanes
+        self._roster = Roster(flow, self._source, self._target, self._journal, self.scene)
         self._work = [asyncio.Event() for _ in range(flow.lanes)]
         self._until: dict[TopicPartition, int] = {}
         self._stopping = asyncio.Event()
@@ -148,7 +147,7 @@ class Driver:
         await self._read_control()
         await self._lease.acquire(self._view, take_over=self._take_over)
         await self._forget_topics()
-        await self._survey()
+        await self._roster.renew(self._view)
         await self._fence_everyone(fence)
         await self._ledger.open(self._view.values.get("snapshot"))
         await self._ledger.advance()
@@ -204,16 +203,16 @@ class Driver:
         known = {self.flow.transactional_id(lane, turn) for lane in range(most) for turn in (0, 1)}
         prefix = self.flow.transactional_id(0, 0)[: -len("0.a")]
         known |= await list_transactional_ids(self._target, prefix)
-        everywhere = [
-            TopicPartition(route.target, number)
-            for route in self._routes.values()
-            for number in range(route.partitions)
-        ]
+        everywhere = self._roster.all_targets()
         everywhere += [
             TopicPartition(self.flow.progress_topic, n)
             for n in self._target.topics[self.flow.progress_topic].partitions
         ]
         await asyncio.gather(*(fence.with_barrier(name, everywhere) for name in sorted(known)))
+        # Orders of earlier drivers are void now, so their claims have done their work.
+        old_claims = dict.fromkeys(self._view.under("claim/"))
+        if old_claims:
+            await control.write(self._journal, old_claims)
 
     def _fence(self) -> Fence:
         return Fence(
@@ -224,55 +223,10 @@ class Driver:
         )
 
     async def _see_ends(self) -> None:
-        await self._source.refresh(list(self._routes))
-        ends = await list_offsets(self._source, list(self._lanes), LATEST, READ_COMMITTED)
+        await self._source.refresh(list(self._roster.routes))
+        ends = await list_offsets(self._source, list(self._roster.lanes), LATEST, READ_COMMITTED)
         self._until = {tp: offset if error == codes.NONE else 0 for tp, (offset, error) in ends.items()}
         self.scene.set_ends(self._until)
-
-    # -- topics --------------------------------------------------------------------------------
-
-    async def _survey(self) -> bool:
-        """Look at both clusters; True when lanes have something new to do."""
-        seen = await survey(self._source, self._target, self.flow, self._view)
-        for name in seen.created:
-            self.scene.note(f"created {name}")
-        for stop in seen.stops:
-            self.scene.stop(stop)
-        await self._record_topics([route for route in seen.routes if route.source not in self._routes])
-        stopped = {stop.source.topic for stop in seen.stops}
-        gone = {name for name in self._routes if name not in {r.source for r in seen.routes} and name not in stopped}
-        for name in gone:
-            self.scene.note(f"source topic {name} is gone; what was copied stays on the target")
-        self._routes = {route.source: route for route in seen.routes}
-        return self._assign()
-
-    async def _record_topics(self, routes: list[Route]) -> None:
-        fresh = {
-            f"topic/{r.source}": {
-                "source_id": str(r.source_id),
-                "target": r.target,
-                "target_id": str(r.target_id),
-            }
-            for r in routes
-            if f"topic/{r.source}" not in self._view.values
-        }
-        if fresh:
-            await control.write(self._journal, fresh)
-            self._view.values.update(fresh)
-
-    def _assign(self) -> bool:
-        partitions = [TopicPartition(r.source, n) for r in self._routes.values() for n in range(r.partitions)]
-        leaders = {tp: self._target.leader(self._target_of(tp)) for tp in partitions}
-        lanes = assign(partitions, leaders, self.flow.lanes, self._lanes)
-        changed = {lane for tp, lane in (set(lanes.items()) ^ set(self._lanes.items()))}
-        self._lanes = lanes
-        self.scene.set_partitions(lanes)
-        for lane in changed:
-            self._revisions[lane] += 1
-        return bool(changed)
-
-    def _target_of(self, source: TopicPartition) -> TopicPartition:
-        return TopicPartition(self._routes[source.topic].target, source.partition)
 
     # -- lanes ---------------------------------------------------------------------------------
 
@@ -306,7 +260,8 @@ class Driver:
 
     async def _wait(self, lane: int, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._work[lane].wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._work[lane].wait()
         except TimeoutError:
             return
 
@@ -321,19 +276,19 @@ class Driver:
 
     async def _make_order(self, lane: int) -> Order | None:
         """Fence, read, plan (I2). None when the lane has nothing to do."""
-        sources = sorted(tp for tp, number in self._lanes.items() if number == lane and not self.scene.is_final(tp))
+        sources = self._roster.of_lane(lane)
         if not sources:
             return None
         # A new connection tells what the cluster has finalized by now: the protocol may have changed.
         await self._target.start()
-        await self._target.refresh([self.flow.progress_topic, *{self._target_of(tp).topic for tp in sources}])
-        revision, second = self._revisions[lane], speaks_second_protocol(self._target)
+        await self._target.refresh([self.flow.progress_topic, *{self._roster.target_of(tp).topic for tp in sources}])
+        revision, second = self._roster.revisions[lane], speaks_second_protocol(self._target)
         count = len(self._target.topics[self.flow.progress_topic].partitions)
         numbers = {self._progress_number(tp, count) for tp in sources}
         progress = [TopicPartition(self.flow.progress_topic, n) for n in sorted(numbers)]
+        targets = [self._roster.target_of(tp) for tp in sources]
+        identities, floors = await self._fence().lane(lane, targets, progress)
         async with self._ledger_lock:
-            targets = [self._target_of(tp) for tp in sources]
-            identities, floors = await self._fence().lane(lane, targets, progress)
             await self._ledger.advance(floors)
             self._ledger.refuse_strangers(set(sources), {who.producer_id for who in identities})
             assignments = tuple(self._assignment(tp) for tp in sources)
@@ -358,12 +313,12 @@ class Driver:
         return java_partition(key, count)
 
     def _assignment(self, source: TopicPartition) -> Assignment:
-        route = self._routes[source.topic]
+        route = self._roster.routes[source.topic]
         forgotten = source.topic in self._forget and source not in self.scene.seen
         return Assignment(
             source=source,
             source_id=route.source_id,
-            target=self._target_of(source),
+            target=self._roster.target_of(source),
             target_id=route.target_id,
             offset=-1 if forgotten else self._ledger.positions.get(source, -1),
             until=self._until.get(source, -1),
@@ -384,7 +339,7 @@ class Driver:
                     await self._lease.renew()
                 await self._hear_control()
                 if time.monotonic() >= refresh_at and not self._until_caught_up and not self._stopping.is_set():
-                    if await self._survey():
+                    if await self._roster.renew(self._view):
                         await self._publish_wants()
                     refresh_at = time.monotonic() + self.flow.tuning.refresh_seconds
                 if time.monotonic() >= snapshot_at:
@@ -406,13 +361,12 @@ class Driver:
             event.set()
 
     def _want(self, lane: int, state: str) -> dict[str, Any]:
-        return {"driver": self._lease.driver, "revision": self._revisions[lane], "state": state}
+        return {"driver": self._lease.driver, "revision": self._roster.revisions[lane], "state": state}
 
     async def _retry_refused(self) -> None:
-        lanes = {self._lanes[tp] for tp in self.scene.stopped(_RETRIED) if tp in self._lanes}
-        for lane in lanes:
-            self._revisions[lane] += 1
+        lanes = {self._roster.lanes[tp] for tp in self.scene.stopped(_RETRIED) if tp in self._roster.lanes}
         if lanes:
+            self._roster.revise(lanes)
             await self._publish_wants()
 
     async def _hear_control(self) -> None:
@@ -424,13 +378,4 @@ class Driver:
                 self._rival = rival(self.flow, value)
             elif key.startswith("status/") and value.get("driver") == self._lease.driver:
                 self.scene.lane_reported(int(key.partition("/")[2]), value)
-            elif key.startswith("claim/") and value:
-                await control.write(self._journal, {key: None}) if self._is_old(key) else None
         self._cursor = max(self._cursor, end)
-
-    def _is_old(self, key: str) -> bool:
-        return not key.startswith(f"claim/{self._lease.driver[:8]}-")
-
-
-def stopped_partitions(status: FlowStatus) -> list[Stop]:
-    return [Stop(source=TopicPartition(p.topic, p.partition), code=p.code, message=p.error) for p in status.stopped]

@@ -81,7 +81,9 @@ class Fetcher:
     async def _refresh_when_stale(self) -> None:
         leaderless = any(self._client.leader(tp) < 0 for tp, t in self._lane.tracks.items() if t.stop is None)
         try:
-            await asyncio.wait_for(self._stale.wait(), _PAUSE_S if leaderless else 5.0)
+            # Not wait_for: in Python 3.11 it swallows a cancellation that meets the event.
+            async with asyncio.timeout(_PAUSE_S if leaderless else 5.0):
+                await self._stale.wait()
         except TimeoutError:
             if not leaderless:
                 return

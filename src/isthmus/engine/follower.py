@@ -77,9 +77,9 @@ class Follower:
         if value == self._last_report:
             return
         self._last_report = value
-        write = control.write(self._lane.journal, {f"status/{self._lane.order.lane}": value})
         try:
-            await asyncio.wait_for(write, 3.0)
+            async with asyncio.timeout(3.0):
+                await control.write(self._lane.journal, {f"status/{self._lane.order.lane}": value})
         except (WireError, OSError, TimeoutError):
             return  # a report is a courtesy: progress is in the transactions
 

@@ -125,7 +125,8 @@ class Lane:
         if not any(track.queue for track in self._rows):
             self.ready.clear()
             try:
-                await asyncio.wait_for(self.ready.wait(), 0.25)
+                async with asyncio.timeout(0.25):
+                    await self.ready.wait()
             except TimeoutError:
                 return
         waiting = sum(1 for track in self._rows if track.queue)

@@ -3,6 +3,10 @@
 A driver that finds a lease which is alive refuses to start (or takes over when told to); one that hears of
 another driver's lease stops. The lease is a courtesy that gives clear messages: what makes two drivers safe
 is the fence (I2), not the lease.
+
+Leases are ordered by where in the control topic their driver acquired them (`since`): the later one counts. So a
+driver that was halted, lost its flow meanwhile and renews its lease before it has heard of that is not taken for
+a rival by the one that owns the flow now.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from isthmus.engine import control
 from isthmus.engine.control import ControlView
 from isthmus.errors import RivalError
 from isthmus.model import Flow
-from isthmus.wire.journal import Journal
+from isthmus.wire.journal import Appended, Journal
 
 
 class Lease:
@@ -28,11 +32,12 @@ class Lease:
         self._flow = flow
         self._journal = journal
         self._count = 0
+        self._since = -1  # offset of the record by which we became the driver
 
     async def acquire(self, view: ControlView, *, take_over: bool) -> None:
         """Become the driver, or say who is. Waits at most until a silent lease counts as dead."""
         await self._refuse_living(view, take_over)
-        await self.renew()
+        self._since = (await self._write(released=False)).offset
 
     async def _refuse_living(self, view: ControlView, take_over: bool) -> None:
         held = view.values.get("lease")
@@ -56,19 +61,27 @@ class Lease:
                 raise rival(self._flow, latest)
 
     async def renew(self) -> None:
-        self._count += 1
-        await control.write(self._journal, {"lease": self._value(released=False)})
+        await self._write(released=False)
 
     async def release(self) -> None:
-        await control.write(self._journal, {"lease": self._value(released=True)})
+        await self._write(released=True)
 
     def is_mine(self, value: dict[str, Any]) -> bool:
-        return value.get("driver") == self.driver
+        """Whether a lease record leaves the flow to us: it is ours, or of a driver that had it before us."""
+        if value.get("driver") == self.driver:
+            return True
+        since: int = value.get("since", -1)  # -1: the very record by which another driver became it
+        return 0 <= since < self._since
+
+    async def _write(self, *, released: bool) -> Appended:
+        self._count += 1
+        return await control.write(self._journal, {"lease": self._value(released=released)})
 
     def _value(self, *, released: bool) -> dict[str, Any]:
         return {
             "driver": self.driver,
             "count": self._count,
+            "since": self._since,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "released": released,

@@ -1,0 +1,78 @@
+"""Which partitions a flow has, and which lane carries each: what `survey` sees, kept over the life of a driver.
+
+What must stay true: a partition keeps its lane for the whole run, so that no two lanes can ever own it; topic ids
+are on record before a partition is in any order (I5). A lane's revision rises when its partitions change, which ends
+its epoch early.
+"""
+
+from __future__ import annotations
+
+from isthmus.engine import control
+from isthmus.engine.control import ControlView
+from isthmus.engine.scene import Scene
+from isthmus.engine.survey import Route, assign, survey
+from isthmus.model import Flow, TopicPartition
+from isthmus.wire.cluster import Client
+from isthmus.wire.journal import Journal
+
+
+class Roster:
+    """Routes by source topic, lanes by source partition, a revision per lane."""
+
+    def __init__(self, flow: Flow, source: Client, target: Client, journal: Journal, scene: Scene) -> None:
+        self.routes: dict[str, Route] = {}
+        self.lanes: dict[TopicPartition, int] = {}
+        self.revisions = [0] * flow.lanes
+        self._flow = flow
+        self._source = source
+        self._target = target
+        self._journal = journal
+        self._scene = scene
+
+    async def renew(self, view: ControlView) -> bool:
+        """Look at both clusters; True when lanes have something new to do."""
+        seen = await survey(self._source, self._target, self._flow, view)
+        for name in seen.created:
+            self._scene.note(f"created {name}")
+        for stop in seen.stops:
+            self._scene.stop(stop)
+        await self._record([route for route in seen.routes if route.source not in self.routes], view)
+        known = {route.source for route in seen.routes} | {stop.source.topic for stop in seen.stops}
+        for name in set(self.routes) - known:
+            self._scene.note(f"source topic {name} is gone; what was copied stays on the target")
+        self.routes = {route.source: route for route in seen.routes}
+        return self._assign()
+
+    async def _record(self, routes: list[Route], view: ControlView) -> None:
+        fresh = {
+            f"topic/{r.source}": {"source_id": str(r.source_id), "target": r.target, "target_id": str(r.target_id)}
+            for r in routes
+            if f"topic/{r.source}" not in view.values
+        }
+        if fresh:
+            await control.write(self._journal, fresh)
+            view.values.update(fresh)
+
+    def _assign(self) -> bool:
+        partitions = [TopicPartition(r.source, n) for r in self.routes.values() for n in range(r.partitions)]
+        leaders = {tp: self._target.leader(self.target_of(tp)) for tp in partitions}
+        lanes = assign(partitions, leaders, self._flow.lanes, self.lanes)
+        changed = {lane for _, lane in set(lanes.items()) ^ set(self.lanes.items())}
+        self.lanes = lanes
+        self._scene.set_partitions(lanes)
+        self.revise(changed)
+        return bool(changed)
+
+    def revise(self, lanes: set[int]) -> None:
+        for lane in lanes:
+            self.revisions[lane] += 1
+
+    def of_lane(self, lane: int) -> list[TopicPartition]:
+        """Source partitions that the lane should carry: not those that stopped for good."""
+        return sorted(tp for tp, number in self.lanes.items() if number == lane and not self._scene.is_final(tp))
+
+    def target_of(self, source: TopicPartition) -> TopicPartition:
+        return TopicPartition(self.routes[source.topic].target, source.partition)
+
+    def all_targets(self) -> list[TopicPartition]:
+        return [TopicPartition(r.target, number) for r in self.routes.values() for number in range(r.partitions)]
