@@ -38,6 +38,7 @@ PROGRESS_PARTITIONS = 25  # MirrorMaker 2's own count for its offsets topic
 _SNAPSHOT_EVERY_S = 60.0
 _RETRY_REFUSED_EVERY_S = 60.0
 _LONGEST_PAUSE_S = 10.0
+_ENDS_PATIENCE_S = 60.0
 _RETRIED = frozenset({"TARGET_REFUSED", "SOURCE_REFUSED"})  # refusals that an operator may have lifted
 
 
@@ -223,9 +224,18 @@ class Driver:
         )
 
     async def _see_ends(self) -> None:
-        await self._source.refresh(list(self._roster.routes))
-        ends = await list_offsets(self._source, list(self._roster.lanes), LATEST, READ_COMMITTED)
-        self._until = {tp: offset if error == codes.NONE else 0 for tp, (offset, error) in ends.items()}
+        """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""
+        until = time.monotonic() + _ENDS_PATIENCE_S
+        while missing := [tp for tp in self._roster.lanes if tp not in self._until]:
+            await self._source.refresh({tp.topic for tp in missing})
+            ends = await list_offsets(self._source, missing, LATEST, READ_COMMITTED)
+            self._until |= {tp: offset for tp, (offset, error) in ends.items() if error == codes.NONE}
+            if len(self._until) < len(self._roster.lanes):
+                if time.monotonic() > until:
+                    raise SourceError(
+                        f"{missing[0]} has no leader that answers", where=f"cluster {self.flow.source.alias}"
+                    )
+                await asyncio.sleep(0.2)
         self.scene.set_ends(self._until)
 
     # -- lanes ---------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from isthmus.engine.orders import Stop
 from isthmus.engine.refusals import above_end, diverged, judge_fetch, overtaken
 from isthmus.engine.track import Track
 from isthmus.errors import BrokerUnreachable, WireError
-from isthmus.model import TopicPartition
+from isthmus.model import NO_ID, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.fetch import EARLIEST, LATEST, Fetched, Limits, Want, fetch, list_offsets
 
@@ -133,11 +133,18 @@ class Fetcher:
         if answer.error == codes.OFFSET_OUT_OF_RANGE:
             await self._out_of_range(track)
         elif answer.error != codes.NONE:
-            self._trouble(track, judge_fetch(track, answer))
+            self._trouble(track, judge_fetch(track, answer, still_there=self._is_there(track)))
         elif answer.diverging is not None:
             self._trouble(track, diverged(track, *answer.diverging))
         else:
             self._data(track, answer)
+
+    def _is_there(self, track: Track) -> bool:
+        source = track.assignment.source
+        return source.topic in self._client.topics and self._client.topic_id(source.topic) in (
+            track.assignment.source_id,
+            NO_ID,
+        )
 
     def _data(self, track: Track, answer: Fetched) -> None:
         track.end = answer.last_stable if answer.last_stable >= 0 else answer.high_watermark

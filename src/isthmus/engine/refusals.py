@@ -57,14 +57,17 @@ def judge_produce(track: Track, result: Landed) -> Stop | None:
     )
 
 
-def judge_fetch(track: Track, fetched: Fetched) -> Stop | None:
-    """None: try again after a metadata refresh. Out-of-range is judged by `judge_range`."""
+def judge_fetch(track: Track, fetched: Fetched, *, still_there: bool) -> Stop | None:
+    """None: try again after a metadata refresh. `still_there`: the metadata knows the topic under our id.
+
+    A broker that has just started may not know a topic yet, so its word alone does not end a partition.
+    """
     source = track.assignment.source
     if fetched.error in codes.MOVING:
         track.strikes = 0
         return None
-    if fetched.error in (codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID) and track.strikes < _STRIKES:
-        track.strikes += 1  # a topic made a moment ago is not known everywhere yet
+    if fetched.error in (codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID) and (still_there or track.strikes < _STRIKES):
+        track.strikes += 1
         return None
     if fetched.error in (codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID):
         return Stop(

@@ -8,6 +8,7 @@ copied; a source or target topic that was made anew stops, it is never continued
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
 import uuid
@@ -31,8 +32,12 @@ NOT_COPIED = frozenset(
         "message.timestamp.type",
         "unclean.leader.election.enable",
         "min.insync.replicas",
+        # Gone since 4.0, which refuses them; and in an old format no target could take transactions.
+        "message.format.version",
+        "message.downconversion.enable",
     }
 )
+_LOOKS = 4
 _LITERAL = re.compile(r"[A-Za-z0-9_\-]+|[A-Za-z0-9_\-]+(\\?\.[A-Za-z0-9_\-]+)+")
 
 
@@ -84,6 +89,7 @@ async def survey(source: Client, target: Client, flow: Flow, view: ControlView) 
     """Compare both clusters and what is on record; create what is missing."""
     names = await chosen_topics(source, flow)
     await target.refresh(None)
+    await _look_again(target, flow, [name for name in names if f"topic/{name}" in view.values])
     stops: list[Stop] = []
     wanted: list[str] = []
     for name in names:
@@ -94,6 +100,16 @@ async def survey(source: Client, target: Client, flow: Flow, view: ControlView) 
             stops.append(stop)
     created = await _create_missing(source, target, flow, wanted)
     return Survey(tuple(_route(source, target, flow, name) for name in wanted), tuple(stops), tuple(created))
+
+
+async def _look_again(target: Client, flow: Flow, recorded: list[str]) -> None:
+    """A broker that has just started may not list everything yet: a topic counts as gone when it stays away."""
+    for _ in range(_LOOKS):
+        missing = [remote for name in recorded if (remote := remote_topic(flow, name)) not in target.topics]
+        if not missing:
+            return
+        await asyncio.sleep(0.5)
+        await target.refresh(missing)
 
 
 def _changed_identity(
