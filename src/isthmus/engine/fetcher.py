@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from isthmus.engine.lane import Lane
 
 _PAUSE_S = 0.2
+# A request names every partition, and costs both sides for each. Where many trickle, asking again for every single
+# record would keep a core busy; a short rest gathers more for the same price.
+_MANY, _LITTLE_BYTES, _WANT_COST_S = 32, 64 << 10, 50e-6
 
 
 class Fetcher:
@@ -112,6 +115,8 @@ class Fetcher:
             for answer in answers:
                 await self._take(answer)
             self._lane.ready.set()
+            if len(wants) > _MANY and sum(len(answer.records) for answer in answers) < _LITTLE_BYTES:
+                await asyncio.sleep(len(wants) * _WANT_COST_S)
 
     def _is_full(self) -> bool:
         return sum(track.queued_bytes for track in self._lane.tracks.values()) > self._queue_bytes
