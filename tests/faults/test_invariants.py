@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.crossing import QUICK, Crossing, InThread, cross, flow_between
 
 from isthmus.engine import control, driver, writer
 from isthmus.engine.driver import Driver
@@ -33,7 +34,6 @@ from isthmus.lab.oracle import compare
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus
 from isthmus.wire.link import Link
-from tests.crossing import QUICK, Crossing, InThread, cross, flow_between
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
@@ -200,7 +200,7 @@ def test_i2_the_driver_fences_then_reads(lab: Lab, topic: str, alias: str) -> No
     assert_exact(lab, topic, alias)
 
 
-class stranger:  # noqa: N801 - reads as a word in a with statement
+class stranger:
     """Somebody else's transaction, open on every partition of the progress topic."""
 
     def __init__(self, lab: Lab, flow: Flow) -> None:
@@ -349,9 +349,7 @@ def test_i8_a_lane_outlives_neither_its_driver_nor_its_epoch(
     assert receipts[0].reason == "driver gone"
 
 
-def test_i9_returned_base_offsets_rise(
-    lab: Lab, topic: str, alias: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_i9_returned_base_offsets_rise(lab: Lab, topic: str, alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that the broker swallows as a duplicate is noticed, and nothing is lost.
 
     The fault: sequences restart within an epoch of the first protocol (R2), so the broker answers "success" and
@@ -375,5 +373,3 @@ def test_i9_returned_base_offsets_rise(
     assert faults[0] == 3
     assert any("taken for a duplicate" in event for event in status.events), status.events
     assert_exact(lab, topic, alias)
-
-
