@@ -21,7 +21,7 @@ from isthmus.engine.ledger import Ledger
 from isthmus.engine.orders import Assignment, Order, Receipt
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
-from isthmus.engine.survey import chosen_topics, refuse_nothing
+from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_uncreatable
 from isthmus.engine.writer import CONNECTOR
 from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceError, TargetError, WireError
 from isthmus.mm2.progress import java_partition, progress_key
@@ -121,7 +121,11 @@ class Driver:
                     task.result()
         except IsthmusError:
             await self.stop()
-            await asyncio.wait(lanes, timeout=control.DRIVER_GONE_AFTER_S)
+            _, late = await asyncio.wait(lanes, timeout=control.DRIVER_GONE_AFTER_S)
+            for lane in late:
+                lane.cancel()
+            # They have failed of the same cause, or of this end: asyncio must not tell it again at exit.
+            await asyncio.gather(*lanes, return_exceptions=True)
             raise
 
     async def _finish(self) -> None:
@@ -140,10 +144,12 @@ class Driver:
         self.scene.show("starting")
         await self._reach(self._source, SourceError)
         await self._reach(self._target, TargetError)
-        refuse_nothing(self.flow, await chosen_topics(self._source, self.flow), sorted(self._source.topics))
+        names = await chosen_topics(self._source, self.flow)
+        refuse_nothing(self.flow, names, sorted(self._source.topics))
         fence = self._fence()
         # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
         await fence.one(f"isthmus.{self.flow.source.alias}.probe")
+        await refuse_uncreatable(self._source, self._target, self.flow, names)
         await self._create_internal_topics()
         await self._read_control()
         await self._lease.acquire(self._view, take_over=self._take_over)

@@ -25,6 +25,7 @@ class _LaneScene:
         self.before = (0, 0, 0)  # records, bytes, transactions of earlier epochs
         self.now = (0, 0, 0)
         self.host, self.pid, self.error = "", 0, ""
+        self.order = ""  # the one that runs; reports of others came late and are counted already
 
 
 class Scene:
@@ -66,7 +67,7 @@ class Scene:
 
     def lane_started(self, order: Order) -> None:
         lane = self._lanes[order.lane]
-        lane.state = "running"
+        lane.state, lane.order = "running", order.order_id
         lane.epochs += 1
         for assignment in order.assignments:
             self.seen.add(assignment.source)
@@ -78,6 +79,8 @@ class Scene:
         if number >= len(self._lanes):
             return
         lane = self._lanes[number]
+        if value["order"] != lane.order:
+            return
         lane.host, lane.pid = value["host"], value["pid"]
         lane.now = (value["records"], value["bytes"], value["transactions"])
         for topic, partition, position, end in value["positions"]:
@@ -90,7 +93,7 @@ class Scene:
         now = (receipt.records, receipt.bytes, receipt.transactions)
         lane.before = (lane.before[0] + now[0], lane.before[1] + now[1], lane.before[2] + now[2])
         lane.now = (0, 0, 0)
-        lane.state = "ended"
+        lane.state, lane.order = "ended", ""
         for tp, position in receipt.positions.items():
             _, end = self._positions.get(tp, (0, -1))
             self._positions[tp] = (max(0, position), end)
@@ -101,7 +104,7 @@ class Scene:
 
     def lane_failed(self, number: int, why: str) -> None:
         lane = self._lanes[number]
-        lane.state, lane.error = "recovering", why
+        lane.state, lane.error, lane.order = "recovering", why, ""
         lane.failures += 1
         before, now = lane.before, lane.now
         lane.before = (before[0] + now[0], before[1] + now[1], before[2] + now[2])

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 from isthmus.engine.control import ControlView
 from isthmus.engine.orders import Stop
-from isthmus.errors import SourceError
+from isthmus.errors import BrokerRefused, SourceError, TargetError
 from isthmus.mm2.filters import choose
 from isthmus.mm2.policy import remote_topic
 from isthmus.model import NO_ID, Flow, TopicPartition
+from isthmus.wire import codes
 from isthmus.wire.admin import NewTopic, create_topics, grow_topic, topic_settings, wait_for_topics
 from isthmus.wire.cluster import Client
 
@@ -83,6 +84,25 @@ def refuse_nothing(flow: Flow, topics: list[str], present: list[str]) -> None:
             hint=f"topics there: {', '.join(sorted(visible)[:10]) or 'none'}",
             code="NO_TOPICS",
         )
+
+
+async def refuse_uncreatable(source: Client, target: Client, flow: Flow, names: list[str]) -> None:
+    """Have the target check, without creating anything, that it would create what is missing there."""
+    await target.refresh(None)
+    missing = [name for name in names if remote_topic(flow, name) not in target.topics]
+    try:
+        wanted = [_new_topic(source, flow, name, {}) for name in missing]
+        await create_topics(target, wanted, validate_only=True)
+    except BrokerRefused as error:
+        few = error.kafka_code == codes.INVALID_REPLICATION_FACTOR
+        raise TargetError(
+            error.message,
+            where=f"flow {flow.name}, {error.where}",
+            hint="set replication_factor (replication.factor) to what the cluster can hold"
+            if few
+            else "see the target broker's log; nothing was created",
+            code="REPLICATION_FACTOR" if few else "TARGET_TOPICS",
+        ) from error
 
 
 async def survey(source: Client, target: Client, flow: Flow, view: ControlView) -> Survey:
