@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _PAUSE_S = 0.2
 # A request names every partition, and costs both sides for each. Where many trickle, asking again for every single
 # record would keep a core busy; a short rest gathers more for the same price.
+_LONGEST_REST_S = 0.05
 _MANY, _LITTLE_BYTES, _WANT_COST_S = 32, 64 << 10, 50e-6
 
 
@@ -115,8 +116,22 @@ class Fetcher:
             for answer in answers:
                 await self._take(answer)
             self._lane.ready.set()
-            if len(wants) > _MANY and sum(len(answer.records) for answer in answers) < _LITTLE_BYTES:
-                await asyncio.sleep(len(wants) * _WANT_COST_S)
+            if sum(len(answer.records) for answer in answers) < _LITTLE_BYTES:
+                await self._rest(len(wants))
+
+    async def _rest(self, wants: int) -> None:
+        """Where little comes, ask again when it can be written: not before the open transaction ends.
+
+        A fetch that returns one record while a transaction is under way gains nothing, and costs both sides; the next
+        one, sent together with EndTxn, brings all that came meanwhile.
+        """
+        if wants > _MANY:
+            await asyncio.sleep(wants * _WANT_COST_S)
+        try:
+            async with asyncio.timeout(_LONGEST_REST_S):
+                await self._lane.writer.hungry.wait()
+        except TimeoutError:
+            return
 
     def _is_full(self) -> bool:
         return sum(track.queued_bytes for track in self._lane.tracks.values()) > self._queue_bytes

@@ -64,6 +64,8 @@ class Writer:
     def __init__(self, client: Client, order: Order, tracks: dict[TopicPartition, Track]) -> None:
         self.tally = Tally()
         self.open = False
+        self.hungry = asyncio.Event()  # what is fetched now can be written soon: nothing open, or about to commit
+        self.hungry.set()
         self._client = client
         self._order = order
         self._flow = order.flow
@@ -116,6 +118,7 @@ class Writer:
 
     def _begin(self) -> None:
         self.open = True
+        self.hungry.clear()
         self._opened_at = time.monotonic()
         self._touched.clear()
         self._reaching.clear()
@@ -136,6 +139,7 @@ class Writer:
     async def _commit(self, tracks: Iterable[Track]) -> None:
         for node in list(self._windows):
             await self._drain(node, 0)
+        self.hungry.set()
         self._identities[self._turn] = await end(
             self._client, self.identity, commit=True, second_protocol=self._order.second_protocol
         )
@@ -155,6 +159,7 @@ class Writer:
         """Give up the open transaction; afterwards nothing of it can ever be committed."""
         if not self._order.second_protocol:
             raise OrderVoid("a transaction went wrong under the first protocol: the driver must fence")
+        self.hungry.set()
         await self._let_answers_come()
         self._identities[self._turn] = await end(self._client, self.identity, commit=False, second_protocol=True)
         self._turn ^= 1
