@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from isthmus.engine import control
 from isthmus.engine.intake import take_in
 from isthmus.engine.orders import Stop
-from isthmus.engine.refusals import above_end, diverged, judge_fetch, overtaken
+from isthmus.engine.refusals import above_end, diverged, foreign_history, judge_fetch, overtaken
 from isthmus.engine.track import Track
 from isthmus.errors import BrokerUnreachable, WireError
 from isthmus.model import NO_ID, TopicPartition
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from isthmus.engine.lane import Lane
 
 _PAUSE_S = 0.2
+_EPOCH_STRIKES = 25  # five seconds: a fresh leader may need a moment to know its own history
 # A request names every partition, and costs both sides for each. Where many trickle, asking again for every single
 # record would keep a core busy; a short rest gathers more for the same price.
 _LONGEST_REST_S = 0.05
@@ -103,15 +104,16 @@ class Fetcher:
 
     async def _feed(self, node: int) -> None:
         """Fetch from one broker while it leads something of ours."""
-        while wants := self._wants(node):
+        while wants := await self._next_wants(node):
             if self._is_full():
                 await asyncio.sleep(0.002)
                 continue
             try:
                 answers = await fetch(self._client, node, wants, self._limits)
             except BrokerUnreachable:
-                self._stale.set()
+                # Asked for a refresh only when this loop ends: it is what starts the loop anew.
                 await asyncio.sleep(_PAUSE_S)
+                self._stale.set()
                 return
             for answer in answers:
                 await self._take(answer)
@@ -135,6 +137,15 @@ class Fetcher:
 
     def _is_full(self) -> bool:
         return sum(track.queued_bytes for track in self._lane.tracks.values()) > self._queue_bytes
+
+    async def _next_wants(self, node: int) -> list[Want]:
+        """What to ask this broker for; waits while all that it leads is paused. Empty: it leads nothing of ours."""
+        while not (wants := self._wants(node)) and self._leads(node):
+            await asyncio.sleep(_PAUSE_S / 4)
+        return wants
+
+    def _leads(self, node: int) -> bool:
+        return any(track.stop is None and self._client.leader(tp) == node for tp, track in self._lane.tracks.items())
 
     def _wants(self, node: int) -> list[Want]:
         now = time.monotonic()
@@ -200,7 +211,20 @@ class Fetcher:
             self._trouble(track, above_end(track, high))
         else:
             track.strikes += 1
-            self._trouble(track, None)
+            self._trouble(track, self._refused_epoch(track))
+
+    @staticmethod
+    def _refused_epoch(track: Track) -> Stop | None:
+        """The offset is there, but the leader refuses it: it does not know the leader epoch of what we read last.
+
+        Brokers forget the epochs of a log when messages of an old format are appended; where we have seen such
+        messages, the epoch is left out. Anywhere else it means that another history took our place: truncation.
+        """
+        if track.strikes >= 3 and track.has_old_format:
+            track.last_epoch = -1
+        elif track.strikes >= _EPOCH_STRIKES and track.last_epoch >= 0:
+            return foreign_history(track)
+        return None
 
     async def _gap(self, track: Track, log_start: int) -> None:
         if track.queue or track.sent != track.committed:

@@ -89,6 +89,7 @@ def _committed(fetched: Fetched, batches: list[Batch]) -> Iterator[Batch]:
 
 
 def _take_legacy(track: Track, buffer: memoryview, batches: list[Batch]) -> None:
+    track.has_old_format = True
     old = []
     for batch in batches:
         if batch.magic == 2:

@@ -99,6 +99,16 @@ def diverged(track: Track, epoch: int, end: int) -> Stop:
     )
 
 
+def foreign_history(track: Track) -> Stop:
+    """The leader never had the epoch of the last batch that we copied."""
+    return Stop(
+        source=track.assignment.source,
+        code="TRUNCATED",
+        message=f"the source does not know leader epoch {track.last_epoch} of what we copied before {track.position}",
+        hint="an unclean leader election replaced records on the source; the target keeps what it has",
+    )
+
+
 def above_end(track: Track, end: int) -> Stop:
     return Stop(
         source=track.assignment.source,

@@ -39,6 +39,7 @@ class Track:
         self.queue: collections.deque[Unit] = collections.deque()
         self.queued_bytes = 0
         self.last_epoch = -1  # leader epoch of the last batch fetched
+        self.has_old_format = False  # message formats 0 or 1 were seen in this log
         self.end = -1  # last stable offset, as last heard
         self.high_watermark = -1
         self.stop: Stop | None = None
