@@ -26,7 +26,7 @@ from isthmus.errors import MachineError
 from isthmus.lab import admin, brokers, warm, zookeeper
 from isthmus.lab.brokers import ClusterSpec, JavaProcess, Node
 from isthmus.lab.guard import Guard
-from isthmus.lab.jars import Say, jars
+from isthmus.lab.jars import Say, are_here, jars
 
 READY_SECONDS = 60.0
 _STOP_SECONDS = 30.0
@@ -222,7 +222,10 @@ class Lab:
 
 
 def _flags(version: str, say: Say) -> tuple[str, ...]:
-    jars(version, say=say)
+    if not are_here(version):
+        # A newcomer has waited long enough for the download: the archive is recorded at the next start.
+        jars(version, say=say)
+        return ()
 
     def rehearse(flags: Sequence[str]) -> None:
         say(f"Recording a class archive of Kafka {version}, for quick starts (once)")

@@ -42,6 +42,11 @@ def jars(version: str = KAFKA, *, say: Say = lambda _: None) -> Path:
     return folder
 
 
+def are_here(version: str = KAFKA) -> bool:
+    """Whether the jars of this version have been fetched already."""
+    return (cache_folder() / f"kafka-{version}").is_dir()
+
+
 def classpath(version: str = KAFKA) -> str:
     """All jars, in a fixed order: the JVM's class archive is valid for one class path only."""
     return os.pathsep.join(str(jar) for jar in sorted(jars(version).glob("*.jar")))
