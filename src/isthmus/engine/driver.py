@@ -79,6 +79,8 @@ class Driver:
         self._roster = Roster(flow, self._source, self._target, self._journal, self.scene)
         self._work = [asyncio.Event() for _ in range(flow.lanes)]
         self._until: dict[TopicPartition, int] = {}
+        self._strikes: dict[TopicPartition, int] = {}  # of partitions that made an order void
+        self._resting: set[TopicPartition] = set()  # refused under the first protocol: out of orders for a while
         self._stopping = asyncio.Event()
         self._rival: RivalError | None = None
 
@@ -153,11 +155,15 @@ class Driver:
         await self._create_internal_topics()
         await self._read_control()
         await self._lease.acquire(self._view, take_over=self._take_over)
-        await self._forget_topics()
-        await self._roster.renew(self._view)
+        for topic in self._forget:
+            self._view.values.pop(f"topic/{topic}", None)
+        await self._roster.look(self._view)
         await self._fence_everyone(fence)
         await self._ledger.open(self._view.values.get("snapshot"))
         await self._ledger.advance()
+        await self._erase_progress()
+        await self._roster.record(self._view)
+        self._roster.assign()
         if self._until_caught_up:
             await self._see_ends()
         self.scene.show("running")
@@ -197,11 +203,21 @@ class Driver:
         for record in await self._journal.read(start, self._cursor):
             self._view.apply(record)
 
-    async def _forget_topics(self) -> None:
-        """Drop what is on record of topics that the operator wants copied anew."""
-        for topic in self._forget:
-            self._view.values.pop(f"topic/{topic}", None)
-            await control.write(self._journal, {f"topic/{topic}": None})
+    async def _erase_progress(self) -> None:
+        """Tombstones for the progress of topics that the operator wants copied anew.
+
+        After the fence, so that nobody can write progress behind them; before the new ids are on record, so that
+        a start that dies in between finds the old ids and stops again: old progress never meets a new topic.
+        """
+        count = len(self._target.topics[self.flow.progress_topic].partitions)
+        erased: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        for tp in self._ledger.positions:
+            if tp.topic in self._forget:
+                key = progress_key(CONNECTOR, self.flow.source.alias, tp.topic, tp.partition)
+                erased.setdefault(java_partition(key, count), []).append((key, None))
+        for number, pairs in erased.items():
+            await Journal(self._target, self.flow.progress_topic, number).append(pairs)
+        await self._ledger.advance()
 
     async def _fence_everyone(self, fence: Fence) -> None:
         """Also ids of lanes that an earlier run had and this one has not."""
@@ -269,10 +285,19 @@ class Driver:
                 continue
             failures = failures + 1 if receipt.reason == "fenced" else 0
             self.scene.lane_ended(receipt)
+            self._remember_refusals(receipt)
             if receipt.reason == "caught up":
                 return
             if failures:
                 await self._wait(lane, min(_LONGEST_PAUSE_S, 0.1 * 2**failures))
+
+    def _remember_refusals(self, receipt: Receipt) -> None:
+        """A refusal under the first protocol voids the order: the next one must not run into the same again (I7)."""
+        for tp in receipt.positions:
+            self._strikes.pop(tp, None)
+        if receipt.reason == "fenced":
+            self._strikes.update(receipt.strikes)
+            self._resting |= {stop.source for stop in receipt.stops}
 
     async def _wait(self, lane: int, seconds: float) -> None:
         try:
@@ -292,7 +317,7 @@ class Driver:
 
     async def _make_order(self, lane: int) -> Order | None:
         """Fence, read, plan (I2). None when the lane has nothing to do."""
-        sources = self._roster.of_lane(lane)
+        sources = [tp for tp in self._roster.of_lane(lane) if tp not in self._resting]
         if not sources:
             return None
         # A new connection tells what the cluster has finalized by now: the protocol may have changed.
@@ -330,14 +355,14 @@ class Driver:
 
     def _assignment(self, source: TopicPartition) -> Assignment:
         route = self._roster.routes[source.topic]
-        forgotten = source.topic in self._forget and source not in self.scene.seen
         return Assignment(
             source=source,
             source_id=route.source_id,
             target=self._roster.target_of(source),
             target_id=route.target_id,
-            offset=-1 if forgotten else self._ledger.positions.get(source, -1),
+            offset=self._ledger.positions.get(source, -1),
             until=self._until.get(source, -1),
+            strikes=self._strikes.get(source, 0),
         )
 
     # -- standing work -------------------------------------------------------------------------
@@ -380,6 +405,7 @@ class Driver:
         return {"driver": self._lease.driver, "revision": self._roster.revisions[lane], "state": state}
 
     async def _retry_refused(self) -> None:
+        self._resting.clear()
         lanes = {self._roster.lanes[tp] for tp in self.scene.stopped(_RETRIED) if tp in self._roster.lanes}
         if lanes:
             self._roster.revise(lanes)

@@ -152,8 +152,10 @@ class Lane:
         self._last_commit = self._last_saved = time.monotonic()
 
     async def _recover(self, refused: Refused | None) -> None:
-        """Abort, set everything back to what is committed, learn where leaders are, go on."""
-        await self.writer.abort(self._rows)
+        """Abort, set everything back to what is committed, learn where leaders are, go on.
+
+        Judged first: under the first protocol the abort ends the order, and its receipt must say what was refused.
+        """
         by_target = {track.assignment.target: track for track in self._rows}
         for result in refused.results if refused else ():
             track = by_target.get(result.tp)
@@ -163,6 +165,7 @@ class Lane:
                 self.follower.note(f"{stop.source}: {stop.code}: {stop.message}")
         if refused is not None:
             self.follower.note(f"transaction aborted: {refused}")
+        await self.writer.abort(self._rows)
         self._troubles += 1
         await asyncio.sleep(min(_LONGEST_PAUSE_S, 0.05 * 2 ** min(self._troubles, 10)))
         await self._refresh_target()
@@ -183,6 +186,7 @@ class Lane:
             detail=detail,
             positions={tp: track.committed for tp, track in self.tracks.items()},
             stops=tuple(track.stop for track in self._rows if track.stop is not None),
+            strikes={tp: track.strikes for tp, track in self.tracks.items() if track.strikes},
             records=tally.records,
             bytes=tally.bytes,
             transactions=tally.transactions,

@@ -8,7 +8,8 @@ picklable values: they travel through Spark.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.transaction import Identity
@@ -24,6 +25,7 @@ class Assignment:
     target_id: uuid.UUID
     offset: int  # -1: nothing copied yet, begin at the start of the log
     until: int = -1  # caught up when this source offset is reached; -1: no end
+    strikes: int = 0  # refusals by the target that ended earlier orders: above 0, nothing is merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class Receipt:
     positions: dict[TopicPartition, int]
     detail: str = ""  # what made the order void
     stops: tuple[Stop, ...] = ()
+    strikes: Mapping[TopicPartition, int] = field(default_factory=dict)  # refusals that may heal
     records: int = 0
     bytes: int = 0
     transactions: int = 0

@@ -23,6 +23,7 @@ class Roster:
         self.routes: dict[str, Route] = {}
         self.lanes: dict[TopicPartition, int] = {}
         self.revisions = [0] * flow.lanes
+        self._found: dict[str, Route] = {}  # what the last look saw, not yet in force
         self._flow = flow
         self._source = source
         self._target = target
@@ -31,29 +32,36 @@ class Roster:
 
     async def renew(self, view: ControlView) -> bool:
         """Look at both clusters; True when lanes have something new to do."""
+        await self.look(view)
+        await self.record(view)
+        return self.assign()
+
+    async def look(self, view: ControlView) -> None:
+        """The first step of `renew`; `record` must follow before lanes are assigned (I5)."""
         seen = await survey(self._source, self._target, self._flow, view)
         for name in seen.created:
             self._scene.note(f"created {name}")
         for stop in seen.stops:
             self._scene.stop(stop)
-        await self._record([route for route in seen.routes if route.source not in self.routes], view)
         known = {route.source for route in seen.routes} | {stop.source.topic for stop in seen.stops}
         for name in set(self.routes) - known:
             self._scene.note(f"source topic {name} is gone; what was copied stays on the target")
-        self.routes = {route.source: route for route in seen.routes}
-        return self._assign()
+        self._found = {route.source: route for route in seen.routes}
 
-    async def _record(self, routes: list[Route], view: ControlView) -> None:
+    async def record(self, view: ControlView) -> None:
+        """Put the ids of topics on record that are not there yet."""
         fresh = {
             f"topic/{r.source}": {"source_id": str(r.source_id), "target": r.target, "target_id": str(r.target_id)}
-            for r in routes
+            for r in self._found.values()
             if f"topic/{r.source}" not in view.values
         }
         if fresh:
             await control.write(self._journal, fresh)
             view.values.update(fresh)
 
-    def _assign(self) -> bool:
+    def assign(self) -> bool:
+        """Give every partition that was found a lane; True when any lane's partitions changed."""
+        self.routes = self._found  # together with the lanes: an order may be planned between any two awaits
         partitions = [TopicPartition(r.source, n) for r in self.routes.values() for n in range(r.partitions)]
         leaders = {tp: self._target.leader(self.target_of(tp)) for tp in partitions}
         lanes = assign(partitions, leaders, self._flow.lanes, self.lanes)
@@ -75,4 +83,4 @@ class Roster:
         return TopicPartition(self.routes[source.topic].target, source.partition)
 
     def all_targets(self) -> list[TopicPartition]:
-        return [TopicPartition(r.target, number) for r in self.routes.values() for number in range(r.partitions)]
+        return [TopicPartition(r.target, number) for r in self._found.values() for number in range(r.partitions)]

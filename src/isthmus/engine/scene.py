@@ -85,6 +85,8 @@ class Scene:
         lane.now = (value["records"], value["bytes"], value["transactions"])
         for topic, partition, position, end in value["positions"]:
             self._positions[TopicPartition(topic, partition)] = (max(0, position), end)
+        for topic, partition, code, message in value["stops"]:
+            self.stop(Stop(source=TopicPartition(topic, partition), code=code, message=message))
         for text in value["notes"]:
             self.note(f"lane {number}: {text}", once=True)
 

@@ -21,7 +21,7 @@ from isthmus.mm2.filters import choose
 from isthmus.mm2.policy import remote_topic
 from isthmus.model import NO_ID, Flow, TopicPartition
 from isthmus.wire import codes
-from isthmus.wire.admin import NewTopic, create_topics, grow_topic, topic_settings, wait_for_topics
+from isthmus.wire.admin import NewTopic, create_topics, grow_topic, setting_names, topic_settings, wait_for_topics
 from isthmus.wire.cluster import Client
 
 # As MirrorMaker 2 excludes them: they are about the source's own replicas, clocks or trust.
@@ -163,7 +163,9 @@ async def _create_missing(source: Client, target: Client, flow: Flow, names: lis
     changed = [remote_topic(flow, name) for name in missing]
     if missing:
         settings = await topic_settings(source, missing)
-        await create_topics(target, [_new_topic(source, flow, name, settings.get(name, {})) for name in missing])
+        known = await setting_names(target, flow.control_topic)
+        wanted = {name: _portable(settings.get(name, {}), known) for name in missing}
+        await create_topics(target, [_new_topic(source, flow, name, wanted[name]) for name in missing])
     for name in set(names) - set(missing):
         remote, count = remote_topic(flow, name), len(source.topics[name].partitions)
         if len(target.topics[remote].partitions) < count:
@@ -174,8 +176,12 @@ async def _create_missing(source: Client, target: Client, flow: Flow, names: lis
     return [remote_topic(flow, name) for name in missing]
 
 
-def _new_topic(source: Client, flow: Flow, name: str, settings: dict[str, str]) -> NewTopic:
-    configs = {key: value for key, value in settings.items() if key not in NOT_COPIED}
+def _portable(settings: dict[str, str], known: frozenset[str]) -> dict[str, str]:
+    """Without what is the source's own, and without what a broker of another age would refuse to hear of."""
+    return {key: value for key, value in settings.items() if key not in NOT_COPIED and (key in known or not known)}
+
+
+def _new_topic(source: Client, flow: Flow, name: str, configs: dict[str, str]) -> NewTopic:
     count = len(source.topics[name].partitions)
     return NewTopic(remote_topic(flow, name), count, flow.replication_factor, configs)
 

@@ -43,8 +43,8 @@ class Track:
         self.end = -1  # last stable offset, as last heard
         self.high_watermark = -1
         self.stop: Stop | None = None
-        self.merging = True  # off after the target refused a merged batch
-        self.strikes = 0  # refusals in a row that may heal
+        self.merging = not assignment.strikes  # off after the target refused a merged batch
+        self.strikes = assignment.strikes  # refusals in a row that may heal
         self.next_base = -1  # lowest base offset that the target may return next (I9)
 
     def push(self, unit: Unit) -> None:

@@ -128,6 +128,7 @@ def settings(spec: ClusterSpec, node: Node, coordination: Mapping[str, str]) -> 
         "transaction.state.log.num.partitions": "4",
         "transaction.state.log.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
+        "log.retention.ms": "-1",  # records with old timestamps are wanted as long as the lab lives
         "auto.create.topics.enable": "false",
         "num.partitions": "1",
         "default.replication.factor": "1",

@@ -78,6 +78,14 @@ async def topic_settings(client: Client, topics: Iterable[str]) -> dict[str, dic
     return {result.resource_name: _own_settings(result) for result in answer.results if not result.error_code}
 
 
+async def setting_names(client: Client, topic: str) -> frozenset[str]:
+    """All settings that the brokers of this cluster know for topics, asked of one that exists; empty: not told."""
+    kind = DescribeConfigsRequest.DescribeConfigsResource
+    resource = kind(resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
+    answer = await client.call_any(DescribeConfigsRequest(resources=[resource], include_synonyms=False), 4, floor=1)
+    return frozenset(entry.name for result in answer.results if not result.error_code for entry in result.configs)
+
+
 def _own_settings(result: Answer) -> dict[str, str]:
     return {
         entry.name: entry.value

@@ -1,4 +1,4 @@
-"""A one-partition topic used as a log: append with acks=all, read to a known end, follow the tail.
+"""One partition of a topic used as a log: append with acks=all, read to a known end, follow the tail.
 
 Appends are not transactional and may be repeated after a lost answer, so a record can stand twice:
 everything written here must be harmless when doubled (the last one of a key wins, a claim names its
@@ -31,11 +31,11 @@ class Appended(NamedTuple):
 
 
 class Journal:
-    """Partition 0 of a topic, as an append-only log of key-value records."""
+    """One partition of a topic, as an append-only log of key-value records."""
 
-    def __init__(self, client: Client, topic: str) -> None:
+    def __init__(self, client: Client, topic: str, partition: int = 0) -> None:
         self._client = client
-        self._tp = TopicPartition(topic, 0)
+        self._tp = TopicPartition(topic, partition)
 
     async def append(self, pairs: Sequence[tuple[bytes, bytes | None]], deadline_s: float = 20) -> Appended:
         """Write these records in one batch; returns when all replicas have them."""
