@@ -332,8 +332,9 @@ class Driver:
         async with self._ledger_lock:
             await self._ledger.advance(floors)
             self._ledger.refuse_strangers(set(sources), {who.producer_id for who in identities})
-            assignments = tuple(self._assignment(tp) for tp in sources)
-        if self._stopping.is_set():
+            # A topic may have gone while the fence was waited for.
+            assignments = tuple(self._assignment(tp) for tp in sources if tp in self._roster.lanes)
+        if self._stopping.is_set() or not assignments:
             return None
         return Order(
             order_id=f"{self._lease.driver[:8]}-{lane}-{uuid.uuid4().hex[:8]}",
