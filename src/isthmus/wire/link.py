@@ -5,8 +5,7 @@ Produce, whose batches are handed to the kernel as they lie in memory (`send_raw
 straight into its own buffer, and record bytes in an answer are views into it: the payload of a batch is
 never copied in user space.
 
-Why not `kafka.net`: it reads 4 KB at a time and copies a frame three times on the way in and twice on
-the way out; ARCHITECTURE.md has the measurement.
+Why not `kafka.net`: it reads 4 KB at a time and copies frames on the way in and out.
 
 What must stay true: when a link is lost, every request in flight fails with `BrokerUnreachable`, whose
 meaning is "outcome unknown". A link never reconnects and never repeats a request: that is the caller's
