@@ -64,6 +64,7 @@ class Tuning:
     queue_bytes: int = 64 << 20
     merge_below_bytes: int = 32 << 10
     request_timeout_ms: int = 30_000
+    progress_partitions: int = 1  # of a progress topic that is created: each that a commit touches costs a marker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -207,12 +207,12 @@ class stranger:
         self._producer = Producer(
             {"bootstrap.servers": lab["west"].bootstrap, "transactional.id": f"stranger-{flow.source.alias}"}
         )
-        self._topic = flow.progress_topic
+        self._topic, self._partitions = flow.progress_topic, flow.tuning.progress_partitions
 
     def __enter__(self) -> None:
         self._producer.init_transactions(30)
         self._producer.begin_transaction()
-        for partition in range(25):
+        for partition in range(self._partitions):
             self._producer.produce(self._topic, b"x", b"somebody else", partition=partition)
         self._producer.flush(30)
 

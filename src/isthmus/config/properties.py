@@ -161,8 +161,14 @@ class _Reading:
 
     def _flow(self, source: Cluster, target: Cluster) -> Flow:
         level = _Level(self, source.alias, target.alias)
+        tuning = Tuning()
         seconds = level.number("refresh.topics.interval.seconds", None, lowest=1)
-        tuning = Tuning() if seconds is None else dataclasses.replace(Tuning(), refresh_seconds=float(seconds))
+        partitions = level.number("offset.storage.partitions", None, lowest=1)
+        tuning = dataclasses.replace(
+            tuning,
+            refresh_seconds=float(seconds or tuning.refresh_seconds),
+            progress_partitions=partitions or tuning.progress_partitions,
+        )
         return Flow(
             source=source,
             target=target,

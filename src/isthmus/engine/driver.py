@@ -34,7 +34,6 @@ from isthmus.wire.fetch import LATEST, READ_COMMITTED, list_offsets
 from isthmus.wire.journal import Journal
 from isthmus.wire.transaction import list_transactional_ids, speaks_second_protocol
 
-PROGRESS_PARTITIONS = 25  # MirrorMaker 2's own count for its offsets topic
 _SNAPSHOT_EVERY_S = 60.0
 _RETRY_REFUSED_EVERY_S = 60.0
 _LONGEST_PAUSE_S = 10.0
@@ -182,7 +181,7 @@ class Driver:
             "min.cleanable.dirty.ratio": "0.1",
         }
         wanted = [
-            NewTopic(self.flow.progress_topic, PROGRESS_PARTITIONS, factor, progress),
+            NewTopic(self.flow.progress_topic, self.flow.tuning.progress_partitions, factor, progress),
             NewTopic(self.flow.control_topic, 1, factor, control.TOPIC_SETTINGS),
         ]
         names = [topic.name for topic in wanted]
@@ -278,6 +277,8 @@ class Driver:
             except RivalError:
                 raise
             except (TimeoutError, IsthmusError) as error:
+                if self._stopping.is_set():
+                    return  # cancelled by an impatient operator; the fence at the end aborts what it had open
                 failures += 1
                 pause = min(_LONGEST_PAUSE_S, 0.2 * 2 ** min(failures, 8))
                 self.scene.lane_failed(lane, f"{error}; planning it again in {pause:.1f} s")

@@ -27,8 +27,12 @@ from isthmus.wire.journal import Journal
 
 _IDLE_PROGRESS_S = 5.0
 _LONGEST_PAUSE_S = 2.0
-_MARKER_COST_MS = 0.5  # a commit writes two markers per partition touched: spread them when there are many
-_MOST_SPREAD_MS = 100.0
+_MARKER_COST_S = 0.0005  # a commit writes two markers per partition touched: spread them when there are many
+_MOST_SPREAD_S = 0.1
+_MANY = 16
+_CALM_S = 0.008  # for each lane of the flow: their load on the target's brokers adds up
+_MOST_LEAST_CALM_S, _MOST_CALM_S = 0.02, 0.04
+_PLENTY_BYTES = 1 << 20
 
 
 class Lane:
@@ -46,7 +50,9 @@ class Lane:
         self.writer = Writer(self.target, order, self.tracks)
         self.follower = Follower(self)
         self._rows = list(self.tracks.values())
-        self._last_commit = self._last_saved = time.monotonic()
+        self._last_commit = self._last_saved = self._last_begin = time.monotonic()
+        self._calm_s = min(_MOST_LEAST_CALM_S, _CALM_S * order.flow.lanes)
+        self._typical_s = 0.0  # how long a transaction takes, smoothed
         self._troubles = 0  # transactions in a row that had to be given up
         self._has_end = any(a.until >= 0 for a in order.assignments)
         self._ends_at = time.monotonic() + order.flow.tuning.epoch_seconds
@@ -129,11 +135,20 @@ class Lane:
                     await self.ready.wait()
             except TimeoutError:
                 return
-        waiting = sum(1 for track in self._rows if track.queue)
-        spread_s = min(_MOST_SPREAD_MS, waiting * _MARKER_COST_MS) / 1000 if waiting > 16 else 0.0
-        early = spread_s - (time.monotonic() - self._last_commit)
-        if early > 0:
+        if (early := self._early_s()) > 0:
             await asyncio.sleep(early)
+
+    def _early_s(self) -> float:
+        """How much too early the next transaction is. One that holds little costs the brokers nearly as much as a
+        large one: back to back they fill the target's cores, and every record waits for the markers of others."""
+        now = time.monotonic()
+        if sum(track.queued_bytes for track in self._rows) > _PLENTY_BYTES:
+            calm = 0.0
+        else:
+            calm = min(_MOST_CALM_S, max(self._calm_s, 2 * self._typical_s)) - (now - self._last_begin)
+        waiting = sum(1 for track in self._rows if track.queue)
+        spread = min(_MOST_SPREAD_S, waiting * _MARKER_COST_S) - (now - self._last_commit) if waiting > _MANY else 0.0
+        return max(calm, spread)
 
     def _skips_to_save(self, *, now: bool = False) -> bool:
         """Offsets that held nothing to copy count as progress too, or retention would look like loss."""
@@ -142,6 +157,7 @@ class Lane:
         return any(t.stop is None and t.sent > max(t.persisted, 0) for t in self._rows)
 
     async def _write_once(self) -> None:
+        self._last_begin = time.monotonic()
         try:
             await self.writer.write(self._rows, lambda: self.ending)
             self._troubles = 0
@@ -150,6 +166,7 @@ class Lane:
         except BrokerUnreachable:
             await self._recover(None)
         self._last_commit = self._last_saved = time.monotonic()
+        self._typical_s += 0.2 * (self._last_commit - self._last_begin - self._typical_s)
 
     async def _recover(self, refused: Refused | None) -> None:
         """Abort, set everything back to what is committed, learn where leaders are, go on.

@@ -174,8 +174,7 @@ def open_spark(
     `unwanted` may be set meanwhile by whoever does not need it any more; starting then ends half-way.
     """
     machine.java()
-    # Py4J logs the end of a connection with a stack trace; what matters reaches us as an exception.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    _silence_py4j()
     folder = tempfile.TemporaryDirectory(prefix="isthmus-spark-")
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     if master.startswith("local"):
@@ -202,6 +201,17 @@ def open_spark(
     finally:
         log.close()
     return Spark(context, folder, jvm)
+
+
+def _silence_py4j() -> None:
+    """Py4J logs the end of a connection with a stack trace, some of it through the root logger; what matters of it
+    reaches us as an exception."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(_not_py4j)
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _end_jvm(jvm: subprocess.Popen[bytes] | None) -> None:
