@@ -27,6 +27,7 @@ def bench(
     systems: Annotated[
         str, typer.Option(help="Comma list of isthmus, mm2-eos, mm2-alo, limit.")
     ] = "isthmus,mm2-eos,mm2-alo,limit",
+    rounds: Annotated[int, typer.Option(min=1, help="Every second one in the opposite order; the better counts.")] = 1,
     latency_seconds: Annotated[
         float, typer.Option(help="How long latency is measured, in the first case; 0: not at all.")
     ] = 8.0,
@@ -57,6 +58,7 @@ def bench(
         systems=_chosen(systems, SYSTEMS, "--systems"),
         latency_seconds=latency_seconds,
         logs=out / "logs",
+        rounds=rounds,
         once=() if every_case else ("mm2-alo",),
     )
     clusters = [ClusterSpec(name=name, heap_mb=1024) for name in ("east", "west")]
