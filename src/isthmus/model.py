@@ -43,10 +43,69 @@ class Topics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """How a topic is called on the target: `<source alias><separator><topic>`, or unchanged."""
+    """How a topic is called on the target: `<source alias><separator><topic>`, unchanged, or `<prefix><topic><suffix>`.
 
-    policy: str = "default"  # "default" | "identity"
+    The separator also stands in the names of MirrorMaker 2's internal topics, unless `internal_separator` differs.
+    """
+
+    policy: str = "default"  # "default" | "identity" | "rename"
     separator: str = "."
+    prefix: str = ""
+    suffix: str = ""
+    internal_separator: str = ""  # empty: the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Which consumer groups a flow takes along, as `Topics` for topics."""
+
+    include: tuple[str, ...] = (".*",)
+    exclude: tuple[str, ...] = ("console-consumer-.*", "connect-.*", "__.*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """What is kept in step beside records. Intervals bound how late a change is seen at most."""
+
+    configs: bool = True
+    configs_seconds: float = 10.0
+    config_exclude: tuple[str, ...] = (
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.type",
+        "unclean.leader.election.enable",
+        "min.insync.replicas",
+    )
+    defaults_from: str = "target"  # "target" | "source": whose default counts where the source sets nothing
+    acls: bool = False
+    acls_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mm2Topics:
+    """MirrorMaker 2's own topics, for its tools: which are kept, where, how often they are written."""
+
+    heartbeats: bool = True
+    heartbeat_seconds: float = 1.0
+    carry_heartbeats: bool = True
+    offset_syncs: bool = True
+    offset_syncs_on: str = "source"  # "source" | "target"
+    offset_lag_max: int = 100
+    checkpoints: bool = True
+    checkpoint_seconds: float = 60.0
+    group_offsets: bool = False  # also write the groups' offsets on the target
+    group_offsets_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where topics begin that have no progress yet; the first entry whose `topics` matches counts."""
+
+    topics: str = ".*"
+    at: str = "earliest"  # "earliest" | "latest" | "timestamp" | "offsets"
+    timestamp_ms: int = -1
+    offsets: tuple[tuple[int, int], ...] = ()  # (partition, offset); others begin at the earliest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +138,12 @@ class Flow:
     replication_factor: int = -1
     internal_replication_factor: int = -1
     on_gap: str = "stop"  # "stop" | "skip": what to do when retention overtook us
+    groups: Groups = Groups()
+    sync: Sync = Sync()
+    mm2_topics: Mm2Topics = Mm2Topics()
+    starts: tuple[Start, ...] = ()
+    compression: str = ""  # "" keeps what the source has | none | gzip | snappy | lz4 | zstd
+    throttle: int = 0  # bytes per second over all lanes; 0: none
     tuning: Tuning = Tuning()
 
     @property
