@@ -19,6 +19,8 @@ from isthmus import __version__
 from isthmus.cli import lab
 from isthmus.cli.bench import bench
 from isthmus.cli.demo import demo
+from isthmus.cli.positions import positions
+from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.run import run
 from isthmus.errors import IsthmusError
 
@@ -30,6 +32,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run)
+app.command()(positions)
+app.command()(topics)
+app.command()(produce)
+app.command()(consume)
 app.command()(demo)
 app.command()(bench)
 app.add_typer(lab.app, name="lab")

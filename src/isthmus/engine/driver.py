@@ -27,17 +27,15 @@ from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceEr
 from isthmus.mm2.progress import java_partition, progress_key
 from isthmus.model import Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
-from isthmus.wire import codes
 from isthmus.wire.admin import NewTopic, create_topics, wait_for_topics
 from isthmus.wire.cluster import Client
-from isthmus.wire.fetch import LATEST, READ_COMMITTED, list_offsets
+from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
-from isthmus.wire.transaction import list_transactional_ids, speaks_second_protocol
+from isthmus.wire.transaction import speaks_second_protocol
 
 _SNAPSHOT_EVERY_S = 60.0
 _RETRY_REFUSED_EVERY_S = 60.0
 _LONGEST_PAUSE_S = 10.0
-_ENDS_PATIENCE_S = 60.0
 _RETRIED = frozenset({"TARGET_REFUSED", "SOURCE_REFUSED"})  # refusals that an operator may have lifted
 
 
@@ -79,6 +77,7 @@ class Driver:
         self._work = [asyncio.Event() for _ in range(flow.lanes)]
         self._until: dict[TopicPartition, int] = {}
         self._strikes: dict[TopicPartition, int] = {}  # of partitions that made an order void
+        self._most_records: dict[TopicPartition, int] = {}  # what the target takes in one batch, where that was found
         self._resting: set[TopicPartition] = set()  # refused under the first protocol: out of orders for a while
         self._stopping = asyncio.Event()
         self._rival: RivalError | None = None
@@ -161,7 +160,7 @@ class Driver:
         await self._ledger.open(self._view.values.get("snapshot"))
         await self._ledger.advance()
         await self._erase_progress()
-        await self._roster.record(self._view)
+        await self._roster.record(self._view, starts=self.flow.starts)
         self._roster.assign()
         if self._until_caught_up:
             await self._see_ends()
@@ -222,15 +221,12 @@ class Driver:
         """Also ids of lanes that an earlier run had and this one has not."""
         most = max(self.flow.lanes, int(self._view.values.get("fleet", {}).get("lanes", 0)))
         await control.write(self._journal, {"fleet": {"lanes": most}})
-        known = {self.flow.transactional_id(lane, turn) for lane in range(most) for turn in (0, 1)}
-        prefix = self.flow.transactional_id(0, 0)[: -len("0.a")]
-        known |= await list_transactional_ids(self._target, prefix)
         everywhere = self._roster.all_targets()
         everywhere += [
             TopicPartition(self.flow.progress_topic, n)
             for n in self._target.topics[self.flow.progress_topic].partitions
         ]
-        await asyncio.gather(*(fence.with_barrier(name, everywhere) for name in sorted(known)))
+        await fence.everyone(most, everywhere)
         # Orders of earlier drivers are void now, so their claims have done their work.
         old_claims = dict.fromkeys(self._view.under("claim/"))
         if old_claims:
@@ -246,17 +242,10 @@ class Driver:
 
     async def _see_ends(self) -> None:
         """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""
-        until = time.monotonic() + _ENDS_PATIENCE_S
-        while missing := [tp for tp in self._roster.lanes if tp not in self._until]:
-            await self._source.refresh({tp.topic for tp in missing})
-            ends = await list_offsets(self._source, missing, LATEST, READ_COMMITTED)
-            self._until |= {tp: offset for tp, (offset, error) in ends.items() if error == codes.NONE}
-            if len(self._until) < len(self._roster.lanes):
-                if time.monotonic() > until:
-                    raise SourceError(
-                        f"{missing[0]} has no leader that answers", where=f"cluster {self.flow.source.alias}"
-                    )
-                await asyncio.sleep(0.2)
+        try:
+            self._until = await settled_offsets(self._source, self._roster.lanes, LATEST, READ_COMMITTED)
+        except BrokerUnreachable as error:
+            raise SourceError(error.message, where=error.where) from error
         self.scene.set_ends(self._until)
 
     # -- lanes ---------------------------------------------------------------------------------
@@ -294,6 +283,7 @@ class Driver:
 
     def _remember_refusals(self, receipt: Receipt) -> None:
         """A refusal under the first protocol voids the order: the next one must not run into the same again (I7)."""
+        self._most_records.update(receipt.most_records)
         for tp in receipt.positions:
             self._strikes.pop(tp, None)
         if receipt.reason == "fenced":
@@ -362,9 +352,10 @@ class Driver:
             source_id=route.source_id,
             target=self._roster.target_of(source),
             target_id=route.target_id,
-            offset=self._ledger.positions.get(source, -1),
+            offset=self._ledger.positions.get(source, self._roster.start_of(source, self._view)),
             until=self._until.get(source, -1),
             strikes=self._strikes.get(source, 0),
+            most_records=self._most_records.get(source, 0),
         )
 
     # -- standing work -------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from isthmus.engine import control
 from isthmus.engine.intake import take_in
 from isthmus.engine.orders import Stop
 from isthmus.engine.refusals import above_end, diverged, foreign_history, judge_fetch, overtaken
+from isthmus.engine.throttle import Throttle
 from isthmus.engine.track import Track
 from isthmus.errors import BrokerUnreachable, WireError
 from isthmus.model import NO_ID, TopicPartition
@@ -39,9 +40,10 @@ class Fetcher:
         tuning = lane.order.flow.tuning
         self._lane = lane
         self._client = lane.source
+        self._throttle = Throttle(lane.order.flow.throttle / lane.order.flow.lanes)
         self._limits = Limits(
-            max_bytes=tuning.fetch_bytes,
-            partition_bytes=tuning.fetch_partition_bytes,
+            max_bytes=self._throttle.fetch_bytes(tuning.fetch_bytes),
+            partition_bytes=self._throttle.fetch_bytes(tuning.fetch_partition_bytes),
             wait_ms=tuning.fetch_wait_ms,
         )
         self._queue_bytes = tuning.queue_bytes
@@ -118,7 +120,10 @@ class Fetcher:
             for answer in answers:
                 await self._take(answer)
             self._lane.ready.set()
-            if sum(len(answer.records) for answer in answers) < _LITTLE_BYTES:
+            size = sum(len(answer.records) for answer in answers)
+            self._throttle.took(size)
+            await self._throttle.wait()
+            if size < _LITTLE_BYTES:
                 await self._rest(len(wants))
 
     async def _rest(self, wants: int) -> None:

@@ -204,6 +204,7 @@ class Lane:
             positions={tp: track.committed for tp, track in self.tracks.items()},
             stops=tuple(track.stop for track in self._rows if track.stop is not None),
             strikes={tp: track.strikes for tp, track in self.tracks.items() if track.strikes},
+            most_records={tp: track.most_records for tp, track in self.tracks.items() if track.most_records},
             records=tally.records,
             bytes=tally.bytes,
             transactions=tally.transactions,

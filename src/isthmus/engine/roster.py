@@ -7,11 +7,14 @@ its epoch early.
 
 from __future__ import annotations
 
+from typing import Any
+
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
 from isthmus.engine.scene import Scene
+from isthmus.engine.starts import first_offsets
 from isthmus.engine.survey import Route, assign, survey
-from isthmus.model import Flow, TopicPartition
+from isthmus.model import Flow, Start, TopicPartition
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
 
@@ -48,16 +51,24 @@ class Roster:
             self._scene.note(f"source topic {name} is gone; what was copied stays on the target")
         self._found = {route.source: route for route in seen.routes}
 
-    async def record(self, view: ControlView) -> None:
-        """Put the ids of topics on record that are not there yet."""
-        fresh = {
-            f"topic/{r.source}": {"source_id": str(r.source_id), "target": r.target, "target_id": str(r.target_id)}
-            for r in self._found.values()
-            if f"topic/{r.source}" not in view.values
-        }
-        if fresh:
-            await control.write(self._journal, fresh)
-            view.values.update(fresh)
+    async def record(self, view: ControlView, starts: tuple[Start, ...] = ()) -> None:
+        """Put the ids of topics on record that are not there yet, and where they start.
+
+        `starts` is for topics that a start of the driver finds; what appears while it runs begins at its beginning,
+        or records written before it was noticed would be missed.
+        """
+        fresh = [r for r in self._found.values() if f"topic/{r.source}" not in view.values]
+        if not fresh:
+            return
+        begins = await first_offsets(self._source, starts, {r.source: r.partitions for r in fresh})
+        values = {f"topic/{r.source}": _on_record(r, begins.get(r.source, {})) for r in fresh}
+        await control.write(self._journal, values)
+        view.values.update(values)
+
+    def start_of(self, source: TopicPartition, view: ControlView) -> int:
+        """Where a partition without progress begins; -1: at the start of its log."""
+        record = view.values.get(f"topic/{source.topic}", {})
+        return int(record.get("starts", {}).get(str(source.partition), -1))
 
     def assign(self) -> bool:
         """Give every partition that was found a lane; True when any lane's partitions changed."""
@@ -84,3 +95,14 @@ class Roster:
 
     def all_targets(self) -> list[TopicPartition]:
         return [TopicPartition(r.target, number) for r in self._found.values() for number in range(r.partitions)]
+
+
+def _on_record(route: Route, starts: dict[int, int]) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "source_id": str(route.source_id),
+        "target": route.target,
+        "target_id": str(route.target_id),
+    }
+    if starts:
+        value["starts"] = {str(number): offset for number, offset in starts.items()}
+    return value
