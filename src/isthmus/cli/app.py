@@ -22,6 +22,7 @@ from isthmus.cli.demo import demo
 from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.run import run
+from isthmus.cli.steer import apply, pause, resume, throttle
 from isthmus.errors import IsthmusError
 
 app = typer.Typer(
@@ -33,6 +34,10 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(positions)
+app.command()(pause)
+app.command()(resume)
+app.command()(throttle)
+app.command()(apply)
 app.command()(topics)
 app.command()(produce)
 app.command()(consume)

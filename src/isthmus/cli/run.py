@@ -44,6 +44,7 @@ def run(
         take_over=take_over,
         forget=tuple(forget or ()),
         spark_conf=dict(_pair(text) for text in conf or ()),
+        edited=_Edits(file, lanes),
     )
     console = Console(stderr=True)
     for warning in loaded.warnings:
@@ -56,6 +57,28 @@ def run(
         raise
     summary(ended, output)
     _refuse_stopped(ended)
+
+
+class _Edits:
+    """Asked now and then: the flows of the file, if it was changed since the last time."""
+
+    def __init__(self, file: Path, lanes: int) -> None:
+        self._file = file
+        self._lanes = lanes
+        self._seen = self._look()
+
+    def __call__(self) -> list[Flow] | None:
+        if (now := self._look()) == self._seen or now is None:
+            return None  # also while an editor has it away for a moment
+        self._seen = now
+        return [_with_lanes(flow, self._lanes) for flow in load(self._file).flows]
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size
 
 
 def _with_lanes(flow: Flow, lanes: int) -> Flow:

@@ -7,6 +7,7 @@ its epoch early.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from isthmus.engine import control
@@ -27,28 +28,31 @@ class Roster:
         self.lanes: dict[TopicPartition, int] = {}
         self.revisions = [0] * flow.lanes
         self._found: dict[str, Route] = {}  # what the last look saw, not yet in force
-        self._flow = flow
+        self.flow = flow
         self._source = source
         self._target = target
         self._journal = journal
         self._scene = scene
+        self._renewing = asyncio.Lock()
 
     async def renew(self, view: ControlView) -> bool:
         """Look at both clusters; True when lanes have something new to do."""
-        await self.look(view)
-        await self.record(view)
-        return self.assign()
+        async with self._renewing:
+            await self.look(view)
+            await self.record(view)
+            return self.assign()
 
     async def look(self, view: ControlView) -> None:
         """The first step of `renew`; `record` must follow before lanes are assigned (I5)."""
-        seen = await survey(self._source, self._target, self._flow, view)
+        seen = await survey(self._source, self._target, self.flow, view)
         for name in seen.created:
             self._scene.note(f"created {name}")
         for stop in seen.stops:
             self._scene.stop(stop)
         known = {route.source for route in seen.routes} | {stop.source.topic for stop in seen.stops}
         for name in set(self.routes) - known:
-            self._scene.note(f"source topic {name} is gone; what was copied stays on the target")
+            why = "is not carried any more" if name in self._source.topics else "is gone"
+            self._scene.note(f"source topic {name} {why}; what was copied stays on the target")
         self._found = {route.source: route for route in seen.routes}
 
     async def record(self, view: ControlView, starts: tuple[Start, ...] = ()) -> None:
@@ -75,12 +79,17 @@ class Roster:
         self.routes = self._found  # together with the lanes: an order may be planned between any two awaits
         partitions = [TopicPartition(r.source, n) for r in self.routes.values() for n in range(r.partitions)]
         leaders = {tp: self._target.leader(self.target_of(tp)) for tp in partitions}
-        lanes = assign(partitions, leaders, self._flow.lanes, self.lanes)
+        lanes = assign(partitions, leaders, self.flow.lanes, self.lanes)
         changed = {lane for _, lane in set(lanes.items()) ^ set(self.lanes.items())}
         self.lanes = lanes
         self._scene.set_partitions(lanes)
         self.revise(changed)
         return bool(changed)
+
+    def forget_lanes(self, lanes: int) -> None:
+        """All partitions will be dealt out anew, among this many. Only after every id was fenced, or is about to be."""
+        self.lanes = {}
+        self.revisions += [0] * (lanes - len(self.revisions))
 
     def revise(self, lanes: set[int]) -> None:
         for lane in lanes:
