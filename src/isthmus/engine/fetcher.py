@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from isthmus.engine.lane import Lane
 
 _PAUSE_S = 0.2
+_FULL_PAUSE_S = 0.003
 _EPOCH_STRIKES = 25  # five seconds: a fresh leader may need a moment to know its own history
 # A request names every partition, and costs both sides for each. Where many trickle, asking again for every single
 # record would keep a core busy; a short rest gathers more for the same price.
@@ -107,9 +108,6 @@ class Fetcher:
     async def _feed(self, node: int) -> None:
         """Fetch from one broker while it leads something of ours."""
         while wants := await self._next_wants(node):
-            if self._is_full():
-                await asyncio.sleep(0.002)
-                continue
             try:
                 answers = await fetch(self._client, node, wants, self._limits)
             except BrokerUnreachable:
@@ -144,7 +142,12 @@ class Fetcher:
         return sum(track.queued_bytes for track in self._lane.tracks.values()) > self._queue_bytes
 
     async def _next_wants(self, node: int) -> list[Want]:
-        """What to ask this broker for; waits while all that it leads is paused. Empty: it leads nothing of ours."""
+        """What to ask this broker for, when there is room for it; waits while all that it leads is paused.
+
+        Empty: it leads nothing of ours. Room is waited for first: the list is long where partitions are many.
+        """
+        while self._is_full():
+            await asyncio.sleep(_FULL_PAUSE_S)
         while not (wants := self._wants(node)) and self._leads(node):
             await asyncio.sleep(_PAUSE_S / 4)
         return wants
