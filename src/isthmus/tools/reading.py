@@ -56,7 +56,7 @@ def refuse_missing(client: Client, topic: str) -> None:
 
 async def read(client: Client, reading: Reading) -> AsyncIterator[tuple[TopicPartition, Record]]:
     """Records as they come; ends at the ends seen at the start, unless following."""
-    await client.refresh([reading.topic])
+    await client.refresh(None)  # all of them, to name the nearest where this one is missing
     refuse_missing(client, reading.topic)
     partitions = _partitions(client, reading)
     ends = await settled_offsets(client, partitions, LATEST, READ_COMMITTED)

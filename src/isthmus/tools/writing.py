@@ -34,7 +34,7 @@ class TopicWriter:
         self._turn = itertools.count()
 
     async def open(self) -> None:
-        await self.client.refresh([self._topic])
+        await self.client.refresh(None)
         refuse_missing(self.client, self._topic)
         if self._partition >= len(self.client.topics[self._topic].partitions):
             raise TargetError(
