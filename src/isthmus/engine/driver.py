@@ -16,28 +16,27 @@ from typing import Any, Protocol
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
 from isthmus.engine.fencing import Fence
+from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.lease import Lease, rival
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.orders import Assignment, Order, Receipt
+from isthmus.engine.plan import plan_flow
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
-from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_uncreatable
+from isthmus.engine.survey import chosen_topics, committed_ends, refuse_nothing, refuse_uncreatable
+from isthmus.engine.upkeep import Upkeep
 from isthmus.engine.writer import CONNECTOR
 from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceError, TargetError, WireError
 from isthmus.mm2.progress import java_partition, progress_key
 from isthmus.model import Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
-from isthmus.wire import codes
-from isthmus.wire.admin import NewTopic, create_topics, wait_for_topics
 from isthmus.wire.cluster import Client
-from isthmus.wire.fetch import LATEST, READ_COMMITTED, list_offsets
 from isthmus.wire.journal import Journal
 from isthmus.wire.transaction import list_transactional_ids, speaks_second_protocol
 
 _SNAPSHOT_EVERY_S = 60.0
 _RETRY_REFUSED_EVERY_S = 60.0
 _LONGEST_PAUSE_S = 10.0
-_ENDS_PATIENCE_S = 60.0
 _RETRIED = frozenset({"TARGET_REFUSED", "SOURCE_REFUSED"})  # refusals that an operator may have lifted
 
 
@@ -76,6 +75,7 @@ class Driver:
         self._view = ControlView()
         self._cursor = 0
         self._roster = Roster(flow, self._source, self._target, self._journal, self.scene)
+        self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self._roster.remotes)
         self._work = [asyncio.Event() for _ in range(flow.lanes)]
         self._until: dict[TopicPartition, int] = {}
         self._strikes: dict[TopicPartition, int] = {}  # of partitions that made an order void
@@ -89,13 +89,14 @@ class Driver:
         """Drive to the end; returns the last status. Raises on what concerns the whole flow."""
         try:
             await self._start()
-            tending = asyncio.ensure_future(self._tend())
+            standing = [asyncio.ensure_future(work) for work in (self._tend(), self._upkeep.run())]
             lanes = [asyncio.ensure_future(self._drive(lane)) for lane in range(self.flow.lanes)]
             try:
-                await self._until_done(lanes, tending)
+                await self._until_done(lanes, standing)
             finally:
-                tending.cancel()
-                await asyncio.gather(tending, return_exceptions=True)
+                for work in standing:
+                    work.cancel()
+                await asyncio.gather(*standing, return_exceptions=True)
             await self._finish()
         finally:
             self._source.close()
@@ -113,8 +114,8 @@ class Driver:
         except WireError as error:
             self.scene.note(f"the lanes could not be told to stop ({error}); they end with the lease")
 
-    async def _until_done(self, lanes: list[asyncio.Task[None]], tending: asyncio.Task[None]) -> None:
-        waiting: set[asyncio.Task[None]] = {*lanes, tending}
+    async def _until_done(self, lanes: list[asyncio.Task[None]], standing: list[asyncio.Task[None]]) -> None:
+        waiting: set[asyncio.Task[None]] = {*lanes, *standing}
         try:
             while any(not lane.done() for lane in lanes):
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -151,7 +152,8 @@ class Driver:
         # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
         await fence.one(f"isthmus.{self.flow.source.alias}.probe")
         await refuse_uncreatable(self._source, self._target, self.flow, names)
-        await self._create_internal_topics()
+        self.scene.note((await plan_flow(self._source, self._target, self.flow)).summary())
+        await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
         await self._lease.acquire(self._view, take_over=self._take_over)
         for topic in self._forget:
@@ -160,11 +162,13 @@ class Driver:
         await self._fence_everyone(fence)
         await self._ledger.open(self._view.values.get("snapshot"))
         await self._ledger.advance()
-        await self._erase_progress()
+        await self._ledger.erase(self._forget)
         await self._roster.record(self._view)
         self._roster.assign()
+        await self._upkeep.first_round()
         if self._until_caught_up:
-            await self._see_ends()
+            self._until = await committed_ends(self._source, list(self._roster.lanes))
+            self.scene.set_ends(self._until)
         self.scene.show("running")
 
     async def _reach(self, client: Client, kind: type[IsthmusError]) -> None:
@@ -173,50 +177,10 @@ class Driver:
         except BrokerUnreachable as error:
             raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
 
-    async def _create_internal_topics(self) -> None:
-        factor = self.flow.internal_replication_factor
-        progress = {
-            "cleanup.policy": "compact",
-            "segment.bytes": str(16 << 20),
-            "min.cleanable.dirty.ratio": "0.1",
-        }
-        wanted = [
-            NewTopic(self.flow.progress_topic, self.flow.tuning.progress_partitions, factor, progress),
-            NewTopic(self.flow.control_topic, 1, factor, control.TOPIC_SETTINGS),
-        ]
-        names = [topic.name for topic in wanted]
-        await self._target.refresh(names)
-        try:
-            await create_topics(self._target, [t for t in wanted if t.name not in self._target.topics])
-            await wait_for_topics(self._target, names)
-        except WireError as error:
-            raise TargetError(
-                error.message,
-                where=error.where,
-                hint="set internal_replication_factor (offset.storage.replication.factor) to what the cluster can hold",
-                code="INTERNAL_TOPICS",
-            ) from error
-
     async def _read_control(self) -> None:
         start, self._cursor = await self._journal.beginning(), await self._journal.end()
         for record in await self._journal.read(start, self._cursor):
             self._view.apply(record)
-
-    async def _erase_progress(self) -> None:
-        """Tombstones for the progress of topics that the operator wants copied anew.
-
-        After the fence, so that nobody can write progress behind them; before the new ids are on record, so that
-        a start that dies in between finds the old ids and stops again: old progress never meets a new topic.
-        """
-        count = len(self._target.topics[self.flow.progress_topic].partitions)
-        erased: dict[int, list[tuple[bytes, bytes | None]]] = {}
-        for tp in self._ledger.positions:
-            if tp.topic in self._forget:
-                key = progress_key(CONNECTOR, self.flow.source.alias, tp.topic, tp.partition)
-                erased.setdefault(java_partition(key, count), []).append((key, None))
-        for number, pairs in erased.items():
-            await Journal(self._target, self.flow.progress_topic, number).append(pairs)
-        await self._ledger.advance()
 
     async def _fence_everyone(self, fence: Fence) -> None:
         """Also ids of lanes that an earlier run had and this one has not."""
@@ -243,21 +207,6 @@ class Driver:
             second_protocol=speaks_second_protocol(self._target),
             waiting=lambda name: self.scene.note(f"waiting for markers of {name}", once=True),
         )
-
-    async def _see_ends(self) -> None:
-        """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""
-        until = time.monotonic() + _ENDS_PATIENCE_S
-        while missing := [tp for tp in self._roster.lanes if tp not in self._until]:
-            await self._source.refresh({tp.topic for tp in missing})
-            ends = await list_offsets(self._source, missing, LATEST, READ_COMMITTED)
-            self._until |= {tp: offset for tp, (offset, error) in ends.items() if error == codes.NONE}
-            if len(self._until) < len(self._roster.lanes):
-                if time.monotonic() > until:
-                    raise SourceError(
-                        f"{missing[0]} has no leader that answers", where=f"cluster {self.flow.source.alias}"
-                    )
-                await asyncio.sleep(0.2)
-        self.scene.set_ends(self._until)
 
     # -- lanes ---------------------------------------------------------------------------------
 
@@ -383,6 +332,7 @@ class Driver:
                 await self._hear_control()
                 if time.monotonic() >= refresh_at and not self._until_caught_up and not self._stopping.is_set():
                     if await self._roster.renew(self._view):
+                        self._upkeep.wake()
                         await self._publish_wants()
                     refresh_at = time.monotonic() + self.flow.tuning.refresh_seconds
                 if time.monotonic() >= snapshot_at:

@@ -11,34 +11,25 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
+import time
 import uuid
 from typing import Any, NamedTuple
 
 from isthmus.engine.control import ControlView
 from isthmus.engine.orders import Stop
+from isthmus.engine.sync import SettingRules
 from isthmus.errors import BrokerRefused, SourceError, TargetError
-from isthmus.mm2.filters import choose
+from isthmus.mm2.filters import TopicFilter, choose
 from isthmus.mm2.policy import remote_topic
 from isthmus.model import NO_ID, Flow, TopicPartition
 from isthmus.wire import codes
-from isthmus.wire.admin import NewTopic, create_topics, grow_topic, setting_names, topic_settings, wait_for_topics
+from isthmus.wire.admin import NewTopic, create_topics, grow_topic, wait_for_topics
 from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import LATEST, READ_COMMITTED, list_offsets
+from isthmus.wire.settings import Settings, describe_settings
 
-# As MirrorMaker 2 excludes them: they are about the source's own replicas, clocks or trust.
-NOT_COPIED = frozenset(
-    {
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "message.timestamp.difference.max.ms",
-        "message.timestamp.type",
-        "unclean.leader.election.enable",
-        "min.insync.replicas",
-        # Gone since 4.0, which refuses them; and in an old format no target could take transactions.
-        "message.format.version",
-        "message.downconversion.enable",
-    }
-)
 _LOOKS = 4
+_ENDS_PATIENCE_S = 60.0
 _LITERAL = re.compile(r"[A-Za-z0-9_\-]+|[A-Za-z0-9_\-]+(\\?\.[A-Za-z0-9_\-]+)+")
 
 
@@ -49,6 +40,15 @@ class Route(NamedTuple):
     source_id: uuid.UUID
     target: str
     target_id: uuid.UUID
+    partitions: int
+
+
+class Growth(NamedTuple):
+    """A target topic that is to have more partitions."""
+
+    source: str
+    target: str
+    before: int
     partitions: int
 
 
@@ -76,7 +76,7 @@ def refuse_nothing(flow: Flow, topics: list[str], present: list[str]) -> None:
                 hint="create it, or write a regex (such as 'name.*') to wait for topics to come",
                 code="UNKNOWN_TOPIC",
             )
-    if not topics:
+    if not any(TopicFilter(flow.topics.include, flow.topics.exclude).matches(name) for name in topics):
         visible = [name for name in present if not name.startswith("__")]
         raise SourceError(
             f"no topic matches {', '.join(flow.topics.include)}",
@@ -113,7 +113,7 @@ async def survey(source: Client, target: Client, flow: Flow, view: ControlView) 
     stops: list[Stop] = []
     wanted: list[str] = []
     for name in names:
-        stop = _changed_identity(source, target, flow, name, view.values.get(f"topic/{name}"))
+        stop = changed_identity(source, target, flow, name, view.values.get(f"topic/{name}"))
         if stop is None:
             wanted.append(name)
         else:
@@ -132,9 +132,10 @@ async def _look_again(target: Client, flow: Flow, recorded: list[str]) -> None:
         await target.refresh(missing)
 
 
-def _changed_identity(
+def changed_identity(
     source: Client, target: Client, flow: Flow, name: str, record: dict[str, Any] | None
 ) -> Stop | None:
+    """The reason not to continue a topic whose ids are on record, if one of them is another by now."""
     if record is None:
         return None
     remote = remote_topic(flow, name)
@@ -159,26 +160,41 @@ def _changed_identity(
 
 
 async def _create_missing(source: Client, target: Client, flow: Flow, names: list[str]) -> list[str]:
+    new = await new_topics(source, target, flow, names)
+    await create_topics(target, new)
+    growing = growths(source, target, flow, names)
+    for grown in growing:
+        await grow_topic(target, grown.target, grown.partitions)
+    created = [topic.name for topic in new]
+    if created or growing:
+        await wait_for_topics(target, [*created, *(grown.target for grown in growing)])
+    return created
+
+
+async def new_topics(source: Client, target: Client, flow: Flow, names: list[str]) -> list[NewTopic]:
+    """Those that the target lacks, each with the partitions and the settings that it ought to have."""
     missing = [name for name in names if remote_topic(flow, name) not in target.topics]
-    changed = [remote_topic(flow, name) for name in missing]
-    if missing:
-        settings = await topic_settings(source, missing)
-        known = await setting_names(target, flow.control_topic)
-        wanted = {name: _portable(settings.get(name, {}), known) for name in missing}
-        await create_topics(target, [_new_topic(source, flow, name, wanted[name]) for name in missing])
-    for name in set(names) - set(missing):
-        remote, count = remote_topic(flow, name), len(source.topics[name].partitions)
-        if len(target.topics[remote].partitions) < count:
-            await grow_topic(target, remote, count)
-            changed.append(remote)
-    if changed:
-        await wait_for_topics(target, changed)
-    return [remote_topic(flow, name) for name in missing]
+    if not missing:
+        return []
+    settings = (await describe_settings(source, missing)).topics
+    known, rules = await _yardstick(target, flow), SettingRules(flow.sync)
+    return [_new_topic(source, flow, name, rules.at_creation(settings.get(name, {}), known)) for name in missing]
 
 
-def _portable(settings: dict[str, str], known: frozenset[str]) -> dict[str, str]:
-    """Without what is the source's own, and without what a broker of another age would refuse to hear of."""
-    return {key: value for key, value in settings.items() if key not in NOT_COPIED and (key in known or not known)}
+async def _yardstick(target: Client, flow: Flow) -> Settings:
+    """Settings of some topic of the target: a broker of another age would refuse names that it does not know."""
+    some = flow.control_topic if flow.control_topic in target.topics else min(target.topics, default="")
+    return (await describe_settings(target, [some])).topics.get(some, {}) if some else {}
+
+
+def growths(source: Client, target: Client, flow: Flow, names: list[str]) -> list[Growth]:
+    """Topics that have more partitions on the source."""
+    pairs = ((name, target.topics.get(remote_topic(flow, name))) for name in names)
+    return [
+        Growth(name, there.name, len(there.partitions), count)
+        for name, there in pairs
+        if there is not None and len(there.partitions) < (count := len(source.topics[name].partitions))
+    ]
 
 
 def _new_topic(source: Client, flow: Flow, name: str, configs: dict[str, str]) -> NewTopic:
@@ -190,6 +206,21 @@ def _route(source: Client, target: Client, flow: Flow, name: str) -> Route:
     remote = remote_topic(flow, name)
     info = source.topics[name]
     return Route(name, info.topic_id, remote, target.topic_id(remote), len(info.partitions))
+
+
+async def committed_ends(source: Client, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""
+    found: dict[TopicPartition, int] = {}
+    until = time.monotonic() + _ENDS_PATIENCE_S
+    while missing := [tp for tp in partitions if tp not in found]:
+        await source.refresh({tp.topic for tp in missing})
+        ends = await list_offsets(source, missing, LATEST, READ_COMMITTED)
+        found |= {tp: offset for tp, (offset, error) in ends.items() if error == codes.NONE}
+        if len(found) < len(partitions):
+            if time.monotonic() > until:
+                raise SourceError(f"{missing[0]} has no leader that answers", where=f"cluster {source.cluster.alias}")
+            await asyncio.sleep(0.2)
+    return found
 
 
 def assign(

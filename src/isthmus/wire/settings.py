@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
-from isthmus.errors import BrokerRefused
+from isthmus.errors import BrokerRefused, WireError
 from isthmus.wire.admin import ask_controller, refusal
 from isthmus.wire.cluster import Client
 from isthmus.wire.link import Answer
@@ -57,7 +57,15 @@ async def describe_settings(client: Client, topics: Iterable[str]) -> Described:
     kind = DescribeConfigsRequest.DescribeConfigsResource
     for names in _batches(topics):
         resources = [kind(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None) for name in names]
-        answer = await client.call_any(DescribeConfigsRequest(resources=resources, include_synonyms=False), 4, floor=1)
+        message = DescribeConfigsRequest(resources=resources, include_synonyms=False)
+        try:
+            answer = await client.call_any(message, 4, floor=1)
+        except WireError as error:
+            if error.code != "VERSION":
+                raise
+            # Before 1.1 a broker does not tell whose value it is: as good as no answer.
+            found.refused.update({name: _too_old(name, error) for name in names})
+            continue
         for result in answer.results:
             if result.error_code:
                 what = f"settings of topic {result.resource_name} cannot be read"
@@ -66,6 +74,10 @@ async def describe_settings(client: Client, topics: Iterable[str]) -> Described:
                 found.topics[result.resource_name] = _settings(result)
         await asyncio.sleep(0)  # lanes' reports and the lease must not wait for thousands of topics
     return found
+
+
+def _too_old(topic: str, error: WireError) -> BrokerRefused:
+    return BrokerRefused(f"settings of topic {topic} cannot be read: {error.message}", where=error.where)
 
 
 def _settings(result: Answer) -> Settings:
