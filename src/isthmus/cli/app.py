@@ -19,6 +19,7 @@ from isthmus import __version__
 from isthmus.cli import lab
 from isthmus.cli.bench import bench
 from isthmus.cli.demo import demo
+from isthmus.cli.plan import plan
 from isthmus.cli.run import run
 from isthmus.errors import IsthmusError
 
@@ -30,6 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run)
+app.command()(plan)
 app.command()(demo)
 app.command()(bench)
 app.add_typer(lab.app, name="lab")
