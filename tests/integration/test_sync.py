@@ -33,6 +33,7 @@ from tests.integration.sources import (
     add_partitions,
     admin,
     alter,
+    codes,
     forget_clients,
     own_settings,
     partition_count,
@@ -69,11 +70,10 @@ def pair(lab: Lab) -> Pair:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Lab]:
-    """Two clusters that check access; we are let do everything."""
+    """Two clusters that check access: what no rule is about, everybody may do."""
     rules = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
-        "super.users": "User:ANONYMOUS",
     }
     with Lab([ClusterSpec(name=name, properties=rules) for name in ("east", "west")]) as clusters:
         yield clusters
@@ -230,16 +230,24 @@ def test_mirrormakers_own_client_sees_the_flow_by_its_heartbeats(pair: Pair) -> 
     assert pair.alias in upstream.split(",")
 
 
-def test_a_source_that_takes_no_heartbeats_costs_a_note_and_no_record(guarded: Lab) -> None:
+def test_a_source_that_we_may_only_read_costs_notes_and_no_record(guarded: Lab) -> None:
     pair = Pair(guarded)
     topic = pair.topic("orders")
     pair.write(topic, 10)
-    pair.source.create_topic("heartbeats", configs={"max.message.bytes": "1"})
-    with Crossing(pair.flow(mm2_topics=dataclasses.replace(RECORDS_ONLY, heartbeats=True))) as crossing:
-        status = crossing.until(lambda now: any("no heartbeats into" in event for event in now.events))
-        crossing.until_copied(10)
-    (note,) = [event for event in status.events if "no heartbeats into" in event]
-    assert f"cluster {pair.alias}" in note
+    pair.source.create_topic("heartbeats")
+    denied = [("heartbeats", AclOperation.WRITE), ("mm2-offset-syncs.west.internal", AclOperation.CREATE)]
+    _add(pair.source.bootstrap, *(_acl(name, US, operation, DENY) for name, operation in denied))
+    _add(pair.source.bootstrap, *(_acl(name, US, AclOperation.DESCRIBE, ALLOW) for name, _ in denied))
+    kept = dataclasses.replace(RECORDS_ONLY, heartbeats=True, offset_syncs=True, heartbeat_seconds=0.2)
+    with Crossing(pair.flow(mm2_topics=kept)) as crossing:
+        crossing.until(lambda now: any("no heartbeats into" in event for event in now.events))
+        status = crossing.until_copied(10)
+        time.sleep(1)
+    (no_beats,) = [event for event in status.events if "no heartbeats into" in event]
+    assert f"cluster {pair.alias}" in no_beats
+    assert "TOPIC_AUTHORIZATION_FAILED" in no_beats
+    (no_syncs,) = [event for event in status.events if "mm2-offset-syncs.west.internal cannot be created" in event]
+    assert f"cluster {pair.alias}" in no_syncs
     assert (pair.alias, "west") in {(b.source, b.target) for b in _beats(pair.target.bootstrap, "heartbeats")}
     pair.proven(topic, 10)
 
@@ -264,27 +272,54 @@ def _mirror_client(bootstrap: str, upstream: str) -> tuple[str, str]:
 
 # ---- access rules ------------------------------------------------------------------------------
 
+US = "User:ANONYMOUS"
+ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
+ALL, READ, WRITE = AclOperation.ALL, AclOperation.READ, AclOperation.WRITE
+
 
 def test_access_rules_are_added_by_mirrormakers_rules(guarded: Lab) -> None:
     pair = Pair(guarded)
+    _let_us_work(pair)
     topic, other = pair.topic("orders"), unique("other")
     ada, bob = unique("User:ada"), unique("User:bob")
-    read_it, all_of_it, write_it = AclOperation.READ, AclOperation.ALL, AclOperation.WRITE
-    allow, deny = AclPermissionType.ALLOW, AclPermissionType.DENY
-    _add(pair.source.bootstrap, _acl(topic, ada, all_of_it, allow), _acl(topic, bob, write_it, allow))
-    _add(pair.source.bootstrap, _acl(topic, bob, write_it, deny), _acl(other, bob, read_it, allow))
+    _add(pair.source.bootstrap, _acl(topic, ada, ALL, ALLOW), _acl(topic, bob, WRITE, ALLOW))
+    _add(pair.source.bootstrap, _acl(topic, bob, WRITE, DENY), _acl(other, bob, READ, ALLOW))
     flow = pair.flow(sync=Sync(configs=False, acls=True, acls_seconds=0.5))
     remote = pair.remote(topic)
-    expected = {_acl(remote, ada, read_it, allow), _acl(remote, bob, write_it, deny)}
+    expected = {_acl(remote, ada, READ, ALLOW), _acl(remote, bob, WRITE, DENY)}
     assert len(_plan(flow).acls) == 2
     with Crossing(flow) as crossing:
         wait_until(lambda: _acls(pair.target.bootstrap, remote) == expected, "access rules on the target", 20)
-        late = _acl(topic, bob, AclOperation.DESCRIBE, allow)
-        _add(pair.source.bootstrap, late)
-        expected.add(_acl(remote, bob, AclOperation.DESCRIBE, allow))
+        _add(pair.source.bootstrap, _acl(topic, bob, AclOperation.DESCRIBE, ALLOW))
+        expected.add(_acl(remote, bob, AclOperation.DESCRIBE, ALLOW))
         wait_until(lambda: _acls(pair.target.bootstrap, remote) == expected, "a rule that came later", 10)
         assert crossing.error is None
     assert _plan(flow).acls == ()
+
+
+def test_without_the_right_to_alter_topics_only_that_is_left_undone_until_it_is_granted(guarded: Lab) -> None:
+    pair = Pair(guarded)
+    _let_us_work(pair)
+    topic, other = pair.topic("orders"), pair.topic("other")
+    remote, west = pair.remote(topic), pair.target.bootstrap
+    pair.write(topic, 10)
+    cross(pair.flow())
+    _add(west, _acl(remote, US, AclOperation.ALTER, DENY), _acl(remote, US, AclOperation.ALTER_CONFIGS, DENY))
+    alter(pair.source.bootstrap, topic, segment_ms="7000000")
+    add_partitions(pair.source.bootstrap, topic, 2)
+    pair.write(topic, 10, first=10, partitions=2)
+    pair.write(other, 10)
+    with Crossing(pair.flow(sync=FOLLOWING)) as crossing:
+        status = crossing.until_copied(15)
+        assert codes(status) == {(topic, 1): "TARGET_REFUSED"}
+        (stopped,) = status.stopped
+        assert f"grant ALTER on {remote}" in stopped.error
+        (note,) = [event for event in status.events if "not taken over" in event]
+        assert f"{remote}: segment.ms=7000000" in note
+        assert f"grant ALTER_CONFIGS on {remote}" in note
+        _forget_rules(west, remote)
+        crossing.until(lambda now: now.records >= 20 and not now.stopped)
+    pair.proven(topic, 20)
 
 
 def test_a_cluster_without_an_authorizer_is_told_once(pair: Pair) -> None:
@@ -300,8 +335,21 @@ def test_a_cluster_without_an_authorizer_is_told_once(pair: Pair) -> None:
     pair.proven(topic, 10)
 
 
-def _acl(topic: str, who: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
-    return AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, who, "*", operation, permission)
+def _acl(
+    topic: str,
+    who: str,
+    operation: AclOperation,
+    permission: AclPermissionType,
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL,
+) -> AclBinding:
+    return AclBinding(ResourceType.TOPIC, topic, pattern, who, "*", operation, permission)
+
+
+def _let_us_work(pair: Pair) -> None:
+    """As soon as there is a rule about a topic, what is not allowed is forbidden."""
+    prefixed = ResourcePatternType.PREFIXED
+    _add(pair.source.bootstrap, _acl(pair.prefix, US, ALL, ALLOW, prefixed))
+    _add(pair.target.bootstrap, _acl(pair.alias, US, ALL, ALLOW, prefixed))
 
 
 def _add(bootstrap: str, *acls: AclBinding) -> None:
@@ -310,6 +358,14 @@ def _add(bootstrap: str, *acls: AclBinding) -> None:
 
 
 def _acls(bootstrap: str, topic: str) -> set[AclBinding]:
+    return set(admin(bootstrap).describe_acls(_rules_on(topic)).result(PATIENCE_S))
+
+
+def _forget_rules(bootstrap: str, topic: str) -> None:
+    for future in admin(bootstrap).delete_acls([_rules_on(topic)]).values():
+        future.result(PATIENCE_S)
+
+
+def _rules_on(topic: str) -> AclBindingFilter:
     kind, pattern = ResourceType.TOPIC, ResourcePatternType.LITERAL
-    wanted = AclBindingFilter(kind, topic, pattern, None, None, AclOperation.ANY, AclPermissionType.ANY)
-    return set(admin(bootstrap).describe_acls(wanted).result(PATIENCE_S))
+    return AclBindingFilter(kind, topic, pattern, None, None, AclOperation.ANY, AclPermissionType.ANY)

@@ -23,7 +23,7 @@ from isthmus.mm2.filters import TopicFilter, choose
 from isthmus.mm2.policy import remote_topic
 from isthmus.model import NO_ID, Flow, TopicPartition
 from isthmus.wire import codes
-from isthmus.wire.admin import NewTopic, create_topics, grow_topic, wait_for_topics
+from isthmus.wire.admin import NewTopic, create_topics, grow_topic, try_create_topics, wait_for_topics
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, list_offsets
 from isthmus.wire.settings import Settings, describe_settings
@@ -118,8 +118,9 @@ async def survey(source: Client, target: Client, flow: Flow, view: ControlView) 
             wanted.append(name)
         else:
             stops.append(stop)
-    created = await _create_missing(source, target, flow, wanted)
-    return Survey(tuple(_route(source, target, flow, name) for name in wanted), tuple(stops), tuple(created))
+    created, refused = await _create_missing(source, target, flow, wanted)
+    routes = [_route(source, target, flow, name) for name in wanted if remote_topic(flow, name) in target.topics]
+    return Survey(tuple(routes), (*stops, *refused), tuple(created))
 
 
 async def _look_again(target: Client, flow: Flow, recorded: list[str]) -> None:
@@ -159,16 +160,41 @@ def changed_identity(
     return None
 
 
-async def _create_missing(source: Client, target: Client, flow: Flow, names: list[str]) -> list[str]:
-    new = await new_topics(source, target, flow, names)
-    await create_topics(target, new)
-    growing = growths(source, target, flow, names)
-    for grown in growing:
-        await grow_topic(target, grown.target, grown.partitions)
-    created = [topic.name for topic in new]
-    if created or growing:
-        await wait_for_topics(target, [*created, *(grown.target for grown in growing)])
-    return created
+async def _create_missing(source: Client, target: Client, flow: Flow, names: list[str]) -> tuple[list[str], list[Stop]]:
+    """Create and grow; what the target refuses stops alone (I7). Returns topics created, and stops."""
+    new, growing = await new_topics(source, target, flow, names), growths(source, target, flow, names)
+    by_remote = {remote_topic(flow, name): name for name in names}
+    refused = await try_create_topics(target, new)
+    if flow.sync.configs:
+        # A setting that the target does not take must not keep its topic back: upkeep tells which one it is.
+        bare = {topic.name: topic._replace(configs={}) for topic in new if topic.name in refused and topic.configs}
+        still = await try_create_topics(target, bare.values())
+        refused = {name: error for name, error in refused.items() if name not in bare or name in still}
+    stops = [_not_created(by_remote[name], error) for name, error in refused.items()]
+    grown, ungrown = await _grow(target, growing)
+    created = [topic.name for topic in new if topic.name not in refused]
+    if created or grown:
+        await wait_for_topics(target, [*created, *grown])
+    return created, stops + ungrown
+
+
+async def _grow(target: Client, growing: list[Growth]) -> tuple[list[str], list[Stop]]:
+    grown: list[str] = []
+    stops: list[Stop] = []
+    for each in growing:
+        try:
+            await grow_topic(target, each.target, each.partitions)
+            grown.append(each.target)
+        except BrokerRefused as error:
+            hint = f"grant ALTER on {each.target}, or add the partitions there by hand"
+            first = TopicPartition(each.source, each.before)
+            stops.append(Stop(source=first, code="TARGET_REFUSED", message=str(error), hint=hint))
+    return grown, stops
+
+
+def _not_created(name: str, error: BrokerRefused) -> Stop:
+    hint = "grant CREATE on it to this user, or create it by hand; tried again every few seconds"
+    return Stop(source=TopicPartition(name, 0), code="TARGET_REFUSED", message=str(error), hint=hint)
 
 
 async def new_topics(source: Client, target: Client, flow: Flow, names: list[str]) -> list[NewTopic]:
@@ -205,7 +231,9 @@ def _new_topic(source: Client, flow: Flow, name: str, configs: dict[str, str]) -
 def _route(source: Client, target: Client, flow: Flow, name: str) -> Route:
     remote = remote_topic(flow, name)
     info = source.topics[name]
-    return Route(name, info.topic_id, remote, target.topic_id(remote), len(info.partitions))
+    # Fewer on the target where it may not grow: the others are stopped, with the reason.
+    count = min(len(info.partitions), len(target.topics[remote].partitions))
+    return Route(name, info.topic_id, remote, target.topic_id(remote), count)
 
 
 async def committed_ends(source: Client, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:

@@ -31,9 +31,17 @@ class NewTopic(NamedTuple):
 
 async def create_topics(client: Client, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
     """Create these topics; a topic that exists already is fine. Raises with the broker's own words."""
+    for error in (await try_create_topics(client, topics, validate_only=validate_only)).values():
+        raise error
+
+
+async def try_create_topics(
+    client: Client, topics: Iterable[NewTopic], *, validate_only: bool = False
+) -> dict[str, BrokerRefused]:
+    """As `create_topics`, but hands refusals back, by topic: the others are created."""
     wanted = list(topics)
     if not wanted:
-        return
+        return {}
     kind = CreateTopicsRequest.CreatableTopic
     message = CreateTopicsRequest(
         topics=[
@@ -50,9 +58,11 @@ async def create_topics(client: Client, topics: Iterable[NewTopic], *, validate_
         validate_only=validate_only,
     )
     answer = await ask_controller(client, message, 7, floor=1)
-    for topic in answer.topics:
-        if topic.error_code not in (codes.NONE, codes.TOPIC_EXISTS):
-            raise refusal(client, f"topic {topic.name} cannot be created", topic)
+    return {
+        topic.name: refusal(client, f"topic {topic.name} cannot be created", topic)
+        for topic in answer.topics
+        if topic.error_code not in (codes.NONE, codes.TOPIC_EXISTS)
+    }
 
 
 async def grow_topic(client: Client, topic: str, partitions: int) -> None:
