@@ -16,7 +16,7 @@ from isthmus.engine.control import ControlView
 from isthmus.engine.internal import InternalTopic, internal_topics
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.orders import Stop
-from isthmus.engine.survey import Growth, changed_identity, chosen_topics, growths, new_topics
+from isthmus.engine.survey import Growth, changed_identity, chosen_topics, growths, new_topics, refuse_nothing
 from isthmus.engine.sync import Change, SettingRules, missing_acls
 from isthmus.errors import BrokerRefused, SourceError, TargetError, WireError
 from isthmus.mm2.filters import choose, why_not
@@ -158,6 +158,7 @@ async def make_plan(flow: Flow) -> Plan:
     try:
         await _reach(source, SourceError)
         await _reach(target, TargetError)
+        refuse_nothing(flow, await chosen_topics(source, flow), sorted(source.topics))
         view = await _on_record(target, flow)
         plan = await plan_flow(source, target, flow, view)
         problems = await _refusals(target, plan)
