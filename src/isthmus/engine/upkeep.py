@@ -202,8 +202,8 @@ class AclKeeper:
             return
         missing = missing_acls(here, there, remotes)
         refused = await create_acls(self._target, missing)
-        for why in refused.values():
-            self._tell(f"{why}; grant ALTER on the cluster, or switch the copying of access rules off")
+        hint = "grant ALTER on the cluster, or switch the copying of access rules off"
+        _some(self._tell, [f"{why}; {hint}" for why in refused.values()], "access rules not added")
         if done := len(missing) - len(refused):
             self._note(f"{done} access rule{'s' * (done > 1)} added on the target")
 
