@@ -54,6 +54,13 @@ pytestmark = pytest.mark.integration
 
 FOLLOWING = Sync(configs_seconds=0.5)
 BEATING = Mm2Topics(heartbeat_seconds=0.2)
+US = "User:ANONYMOUS"
+ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
+ALL, READ, WRITE = AclOperation.ALL, AclOperation.READ, AclOperation.WRITE
+NO_NEW_TOPICS = [
+    AclBinding(ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, US, "*", operation, permission)
+    for operation, permission in ((ALL, ALLOW), (AclOperation.CREATE, DENY))
+]
 MIRROR_CLIENT = Path(__file__).with_name("Mirrors.java")
 
 
@@ -230,14 +237,15 @@ def test_mirrormakers_own_client_sees_the_flow_by_its_heartbeats(pair: Pair) -> 
     assert pair.alias in upstream.split(",")
 
 
+@pytest.mark.usefixtures("_topics_again")
 def test_a_source_that_we_may_only_read_costs_notes_and_no_record(guarded: Lab) -> None:
     pair = Pair(guarded)
     topic = pair.topic("orders")
     pair.write(topic, 10)
     pair.source.create_topic("heartbeats")
-    denied = [("heartbeats", AclOperation.WRITE), ("mm2-offset-syncs.west.internal", AclOperation.CREATE)]
-    _add(pair.source.bootstrap, *(_acl(name, US, operation, DENY) for name, operation in denied))
-    _add(pair.source.bootstrap, *(_acl(name, US, AclOperation.DESCRIBE, ALLOW) for name, _ in denied))
+    syncs = "mm2-offset-syncs.west.internal"
+    _add(pair.source.bootstrap, _acl("heartbeats", US, WRITE, DENY), _acl("heartbeats", US, READ, ALLOW))
+    _add(pair.source.bootstrap, _acl(syncs, US, AclOperation.CREATE, DENY), *NO_NEW_TOPICS)
     kept = dataclasses.replace(RECORDS_ONLY, heartbeats=True, offset_syncs=True, heartbeat_seconds=0.2)
     with Crossing(pair.flow(mm2_topics=kept)) as crossing:
         crossing.until(lambda now: any("no heartbeats into" in event for event in now.events))
@@ -246,10 +254,20 @@ def test_a_source_that_we_may_only_read_costs_notes_and_no_record(guarded: Lab) 
     (no_beats,) = [event for event in status.events if "no heartbeats into" in event]
     assert f"cluster {pair.alias}" in no_beats
     assert "TOPIC_AUTHORIZATION_FAILED" in no_beats
-    (no_syncs,) = [event for event in status.events if "mm2-offset-syncs.west.internal cannot be created" in event]
+    (no_syncs,) = [event for event in status.events if f"{syncs} cannot be created" in event]
     assert f"cluster {pair.alias}" in no_syncs
     assert (pair.alias, "west") in {(b.source, b.target) for b in _beats(pair.target.bootstrap, "heartbeats")}
     pair.proven(topic, 10)
+
+
+@pytest.fixture
+def _topics_again(guarded: Lab) -> Iterator[None]:
+    """The cluster's own rules would be there for the next test, too."""
+    yield
+    kind, pattern = ResourceType.BROKER, ResourcePatternType.LITERAL
+    rules = AclBindingFilter(kind, None, pattern, None, None, AclOperation.ANY, AclPermissionType.ANY)
+    for future in admin(guarded["east"].bootstrap).delete_acls([rules]).values():
+        future.result(PATIENCE_S)
 
 
 def _beats(bootstrap: str, topic: str) -> list[Heartbeat]:
@@ -271,10 +289,6 @@ def _mirror_client(bootstrap: str, upstream: str) -> tuple[str, str]:
 
 
 # ---- access rules ------------------------------------------------------------------------------
-
-US = "User:ANONYMOUS"
-ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
-ALL, READ, WRITE = AclOperation.ALL, AclOperation.READ, AclOperation.WRITE
 
 
 def test_access_rules_are_added_by_mirrormakers_rules(guarded: Lab) -> None:
