@@ -18,10 +18,12 @@ from isthmus.engine.driver import Driver
 from isthmus.engine.lane import run_order
 from isthmus.engine.orders import Order, Receipt
 from isthmus.lab import Lab
-from isthmus.model import Cluster, Flow, Topics, Tuning
+from isthmus.model import Cluster, Flow, Mm2Topics, Sync, Topics, Tuning
 from isthmus.observe.status import FlowStatus
 
 QUICK = Tuning(refresh_seconds=0.5, fetch_wait_ms=100)
+# Clusters are shared by many flows: what a flow keeps beside its records is there only where it is tested.
+RECORDS_ONLY = Mm2Topics(heartbeats=False, carry_heartbeats=False, offset_syncs=False, checkpoints=False)
 
 
 class InThread:
@@ -45,6 +47,8 @@ def flow_between(lab: Lab, *topics: str, source: str = "east", target: str = "we
         lanes=1,
         replication_factor=1,
         internal_replication_factor=1,
+        sync=Sync(configs=False),
+        mm2_topics=RECORDS_ONLY,
         tuning=QUICK,
     )
     return dataclasses.replace(flow, **changes)

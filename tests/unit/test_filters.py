@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from isthmus.errors import ConfigError
-from isthmus.mm2.filters import ConfigFilter, GroupFilter, TopicFilter, choose, split_list
+from isthmus.mm2.filters import ConfigFilter, GroupFilter, TopicFilter, choose, split_list, why_not
 from isthmus.mm2.javaregex import compile_java
-from isthmus.model import Cluster, Flow, Groups, Sync, Topics
+from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Sync, Topics
 
 EAST = Cluster(alias="east", bootstrap=("e:9092",))
 WEST = Cluster(alias="west", bootstrap=("w:9092",))
@@ -57,6 +59,26 @@ def test_a_flow_never_carries_internal_topics_nor_circles_whatever_it_asks_for()
 def test_a_flow_carries_what_came_from_elsewhere() -> None:
     flow = Flow(source=EAST, target=WEST)
     assert choose(flow, ["north.orders", "old.replica"]) == ["north.orders"]
+
+
+def test_heartbeats_go_along_whatever_the_patterns_say_unless_switched_off_or_in_a_circle() -> None:
+    there = ["orders", "heartbeats", "north.heartbeats", "west.heartbeats", "our-heartbeats"]
+    flow = Flow(source=EAST, target=WEST, topics=Topics(include=("orders",)))
+    assert choose(flow, there) == ["heartbeats", "north.heartbeats", "orders"]
+    without = dataclasses.replace(flow, mm2_topics=Mm2Topics(carry_heartbeats=False))
+    assert choose(without, there) == ["orders"]
+
+
+def test_each_topic_that_is_left_out_has_a_reason() -> None:
+    flow = Flow(source=EAST, target=WEST, topics=Topics(include=("[a-y_].*",), exclude=("secret.*",)))
+    there = ["orders", "zebra", "__consumer_offsets", "west.orders", "secret-orders", "x.internal"]
+    assert why_not(flow, there) == {
+        "__consumer_offsets": "internal",
+        "secret-orders": "excluded",
+        "west.orders": "cycle",
+        "x.internal": "internal",
+        "zebra": "not matched",
+    }
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from isthmus import __version__
 from isthmus.cli import config, lab
 from isthmus.cli.bench import bench
 from isthmus.cli.demo import demo
+from isthmus.cli.plan import plan
 from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.run import run
@@ -33,6 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run)
+app.command()(plan)
 app.command()(positions)
 app.command()(pause)
 app.command()(resume)

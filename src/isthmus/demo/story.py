@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from isthmus.engine.run import Options, replicate
 from isthmus.lab.mix import order, produce_mix
 from isthmus.lab.oracle import Verdict, compare
-from isthmus.model import Cluster, Flow, Topics
+from isthmus.model import Cluster, Flow, Mm2Topics, Topics
 from isthmus.observe.status import FlowStatus
 
 PREFIX = "shop"
@@ -45,6 +45,8 @@ class Stage:
             lanes=lanes,
             replication_factor=1,
             internal_replication_factor=1,
+            # The story is about the shop's topics: nothing else on the table, nothing else to explain.
+            mm2_topics=Mm2Topics(heartbeats=False, carry_heartbeats=False, offset_syncs=False, checkpoints=False),
         )
 
 

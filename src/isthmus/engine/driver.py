@@ -16,19 +16,21 @@ from typing import Any, Protocol
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
 from isthmus.engine.fencing import Fence
+from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.lease import Lease, rival
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.orders import Assignment, Order, Receipt
+from isthmus.engine.plan import plan_flow
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.steering import Steering
 from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_uncreatable
+from isthmus.engine.upkeep import Upkeep
 from isthmus.engine.writer import CONNECTOR
 from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceError, TargetError, WireError
 from isthmus.mm2.progress import java_partition, progress_key
 from isthmus.model import Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
-from isthmus.wire.admin import NewTopic, create_topics, wait_for_topics
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
@@ -75,6 +77,7 @@ class Driver:
         self.view = ControlView()
         self._cursor = 0
         self._roster = Roster(flow, self._source, self._target, self.journal, self.scene)
+        self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self._roster.remotes)
         self._work = [asyncio.Event() for _ in range(flow.lanes)]
         self._until: dict[TopicPartition, int] = {}
         self._strikes: dict[TopicPartition, int] = {}  # of partitions that made an order void
@@ -94,13 +97,14 @@ class Driver:
         """Drive to the end; returns the last status. Raises on what concerns the whole flow."""
         try:
             await self._start()
-            tending = asyncio.ensure_future(self._tend())
+            standing = [asyncio.ensure_future(work) for work in (self._tend(), self._upkeep.run())]
             self._start_lanes()
             try:
-                await self._until_done(tending)
+                await self._until_done(standing)
             finally:
-                tending.cancel()
-                await asyncio.gather(tending, self.steering.end(), return_exceptions=True)
+                for work in standing:
+                    work.cancel()
+                await asyncio.gather(*standing, self.steering.end(), return_exceptions=True)
             await self._finish()
         finally:
             self._source.close()
@@ -126,11 +130,11 @@ class Driver:
             if str(lane) not in running:
                 self._lanes.append(asyncio.create_task(self._drive(lane), name=str(lane)))
 
-    async def _until_done(self, tending: asyncio.Task[None]) -> None:
+    async def _until_done(self, standing: list[asyncio.Task[None]]) -> None:
         try:
             while pending := [lane for lane in self._lanes if not lane.done()]:
                 # Not for ever: lanes may be added meanwhile.
-                done, _ = await asyncio.wait([*pending, tending], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait([*pending, *standing], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
         except IsthmusError:
@@ -164,7 +168,8 @@ class Driver:
         # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
         await fence.one(f"isthmus.{self.flow.source.alias}.probe")
         await refuse_uncreatable(self._source, self._target, self.flow, names)
-        await self._create_internal_topics()
+        self.scene.note((await plan_flow(self._source, self._target, self.flow)).summary())
+        await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
         await self._lease.acquire(self.view, take_over=self._take_over)
         self.steering.begin()
@@ -174,9 +179,10 @@ class Driver:
         await self._fence_everyone(fence)
         await self._ledger.open(self.view.values.get("snapshot"))
         await self._ledger.advance()
-        await self._erase_progress()
+        await self._ledger.erase(self._forget)
         await self._roster.record(self.view, starts=self.flow.starts)
         self._roster.assign()
+        await self._upkeep.first_round()
         if self._until_caught_up:
             await self._see_ends()
         self.scene.show("running")
@@ -187,50 +193,10 @@ class Driver:
         except BrokerUnreachable as error:
             raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
 
-    async def _create_internal_topics(self) -> None:
-        factor = self.flow.internal_replication_factor
-        progress = {
-            "cleanup.policy": "compact",
-            "segment.bytes": str(16 << 20),
-            "min.cleanable.dirty.ratio": "0.1",
-        }
-        wanted = [
-            NewTopic(self.flow.progress_topic, self.flow.tuning.progress_partitions, factor, progress),
-            NewTopic(self.flow.control_topic, 1, factor, control.TOPIC_SETTINGS),
-        ]
-        names = [topic.name for topic in wanted]
-        await self._target.refresh(names)
-        try:
-            await create_topics(self._target, [t for t in wanted if t.name not in self._target.topics])
-            await wait_for_topics(self._target, names)
-        except WireError as error:
-            raise TargetError(
-                error.message,
-                where=error.where,
-                hint="set internal_replication_factor (offset.storage.replication.factor) to what the cluster can hold",
-                code="INTERNAL_TOPICS",
-            ) from error
-
     async def _read_control(self) -> None:
         start, self._cursor = await self.journal.beginning(), await self.journal.end()
         for record in await self.journal.read(start, self._cursor):
             self.view.apply(record)
-
-    async def _erase_progress(self) -> None:
-        """Tombstones for the progress of topics that the operator wants copied anew.
-
-        After the fence, so that nobody can write progress behind them; before the new ids are on record, so that
-        a start that dies in between finds the old ids and stops again: old progress never meets a new topic.
-        """
-        count = len(self._target.topics[self.flow.progress_topic].partitions)
-        erased: dict[int, list[tuple[bytes, bytes | None]]] = {}
-        for tp in self._ledger.positions:
-            if tp.topic in self._forget:
-                key = progress_key(CONNECTOR, self.flow.source.alias, tp.topic, tp.partition)
-                erased.setdefault(java_partition(key, count), []).append((key, None))
-        for number, pairs in erased.items():
-            await Journal(self._target, self.flow.progress_topic, number).append(pairs)
-        await self._ledger.advance()
 
     async def _fence_everyone(self, fence: Fence) -> None:
         """Also ids of lanes that an earlier run had and this one has not."""
@@ -396,6 +362,7 @@ class Driver:
                     self.steering.obey_soon()
                 if time.monotonic() >= refresh_at and not self._until_caught_up and not self._stopping.is_set():
                     if await self._roster.renew(self.view):
+                        self._upkeep.wake()
                         await self.publish_wants()
                     refresh_at = time.monotonic() + self.flow.tuning.refresh_seconds
                 if time.monotonic() >= snapshot_at:
@@ -416,6 +383,7 @@ class Driver:
     def use(self, flow: Flow) -> None:
         self.flow = flow
         self._roster.flow = flow
+        self._upkeep.use(flow)
 
     async def replan(self) -> None:
         """Every lane gets a new order, under the settings that are in force now."""

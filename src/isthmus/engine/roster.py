@@ -102,6 +102,10 @@ class Roster:
     def target_of(self, source: TopicPartition) -> TopicPartition:
         return TopicPartition(self.routes[source.topic].target, source.partition)
 
+    def remotes(self) -> dict[str, str]:
+        """The target's name of each source topic."""
+        return {route.source: route.target for route in self.routes.values()}
+
     def all_targets(self) -> list[TopicPartition]:
         return [TopicPartition(r.target, number) for r in self._found.values() for number in range(r.partitions)]
 

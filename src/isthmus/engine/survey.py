@@ -16,29 +16,18 @@ from typing import Any, NamedTuple
 
 from isthmus.engine.control import ControlView
 from isthmus.engine.orders import Stop
+from isthmus.engine.sync import SettingRules
 from isthmus.errors import BrokerRefused, SourceError, TargetError
-from isthmus.mm2.filters import choose
+from isthmus.mm2.filters import TopicFilter, choose
 from isthmus.mm2.policy import remote_topic
 from isthmus.model import NO_ID, Flow, TopicPartition
 from isthmus.wire import codes
-from isthmus.wire.admin import NewTopic, create_topics, grow_topic, setting_names, topic_settings, wait_for_topics
+from isthmus.wire.admin import NewTopic, create_topics, grow_topic, try_create_topics, wait_for_topics
 from isthmus.wire.cluster import Client
+from isthmus.wire.settings import Settings, describe_settings
 
-# As MirrorMaker 2 excludes them: they are about the source's own replicas, clocks or trust.
-NOT_COPIED = frozenset(
-    {
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "message.timestamp.difference.max.ms",
-        "message.timestamp.type",
-        "unclean.leader.election.enable",
-        "min.insync.replicas",
-        # Gone since 4.0, which refuses them; and in an old format no target could take transactions.
-        "message.format.version",
-        "message.downconversion.enable",
-    }
-)
 _LOOKS = 4
+_ENDS_PATIENCE_S = 60.0
 _LITERAL = re.compile(r"[A-Za-z0-9_\-]+|[A-Za-z0-9_\-]+(\\?\.[A-Za-z0-9_\-]+)+")
 
 
@@ -49,6 +38,15 @@ class Route(NamedTuple):
     source_id: uuid.UUID
     target: str
     target_id: uuid.UUID
+    partitions: int
+
+
+class Growth(NamedTuple):
+    """A target topic that is to have more partitions."""
+
+    source: str
+    target: str
+    before: int
     partitions: int
 
 
@@ -76,7 +74,7 @@ def refuse_nothing(flow: Flow, topics: list[str], present: list[str]) -> None:
                 hint="create it, or write a regex (such as 'name.*') to wait for topics to come",
                 code="UNKNOWN_TOPIC",
             )
-    if not topics:
+    if not any(TopicFilter(flow.topics.include, flow.topics.exclude).matches(name) for name in topics):
         visible = [name for name in present if not name.startswith("__")]
         raise SourceError(
             f"no topic matches {', '.join(flow.topics.include)}",
@@ -113,13 +111,14 @@ async def survey(source: Client, target: Client, flow: Flow, view: ControlView) 
     stops: list[Stop] = []
     wanted: list[str] = []
     for name in names:
-        stop = _changed_identity(source, target, flow, name, view.values.get(f"topic/{name}"))
+        stop = changed_identity(source, target, flow, name, view.values.get(f"topic/{name}"))
         if stop is None:
             wanted.append(name)
         else:
             stops.append(stop)
-    created = await _create_missing(source, target, flow, wanted)
-    return Survey(tuple(_route(source, target, flow, name) for name in wanted), tuple(stops), tuple(created))
+    created, refused = await _create_missing(source, target, flow, wanted)
+    routes = [_route(source, target, flow, name) for name in wanted if remote_topic(flow, name) in target.topics]
+    return Survey(tuple(routes), (*stops, *refused), tuple(created))
 
 
 async def _look_again(target: Client, flow: Flow, recorded: list[str]) -> None:
@@ -132,9 +131,10 @@ async def _look_again(target: Client, flow: Flow, recorded: list[str]) -> None:
         await target.refresh(missing)
 
 
-def _changed_identity(
+def changed_identity(
     source: Client, target: Client, flow: Flow, name: str, record: dict[str, Any] | None
 ) -> Stop | None:
+    """The reason not to continue a topic whose ids are on record, if one of them is another by now."""
     if record is None:
         return None
     remote = remote_topic(flow, name)
@@ -158,27 +158,67 @@ def _changed_identity(
     return None
 
 
-async def _create_missing(source: Client, target: Client, flow: Flow, names: list[str]) -> list[str]:
+async def _create_missing(source: Client, target: Client, flow: Flow, names: list[str]) -> tuple[list[str], list[Stop]]:
+    """Create and grow; what the target refuses stops alone (I7). Returns topics created, and stops."""
+    new, growing = await new_topics(source, target, flow, names), growths(source, target, flow, names)
+    by_remote = {remote_topic(flow, name): name for name in names}
+    refused = await try_create_topics(target, new)
+    if flow.sync.configs:
+        # A setting that the target does not take must not keep its topic back: upkeep tells which one it is.
+        bare = {topic.name: topic._replace(configs={}) for topic in new if topic.name in refused and topic.configs}
+        still = await try_create_topics(target, bare.values())
+        refused = {name: error for name, error in refused.items() if name not in bare or name in still}
+    stops = [_not_created(by_remote[name], error) for name, error in refused.items()]
+    grown, ungrown = await _grow(target, growing)
+    created = [topic.name for topic in new if topic.name not in refused]
+    if created or grown:
+        await wait_for_topics(target, [*created, *grown])
+    return created, stops + ungrown
+
+
+async def _grow(target: Client, growing: list[Growth]) -> tuple[list[str], list[Stop]]:
+    grown: list[str] = []
+    stops: list[Stop] = []
+    for each in growing:
+        try:
+            await grow_topic(target, each.target, each.partitions)
+            grown.append(each.target)
+        except BrokerRefused as error:
+            hint = f"grant ALTER on {each.target}, or add the partitions there by hand"
+            first = TopicPartition(each.source, each.before)
+            stops.append(Stop(source=first, code="TARGET_REFUSED", message=str(error), hint=hint))
+    return grown, stops
+
+
+def _not_created(name: str, error: BrokerRefused) -> Stop:
+    hint = "grant CREATE on it to this user, or create it by hand; tried again every few seconds"
+    return Stop(source=TopicPartition(name, 0), code="TARGET_REFUSED", message=str(error), hint=hint)
+
+
+async def new_topics(source: Client, target: Client, flow: Flow, names: list[str]) -> list[NewTopic]:
+    """Those that the target lacks, each with the partitions and the settings that it ought to have."""
     missing = [name for name in names if remote_topic(flow, name) not in target.topics]
-    changed = [remote_topic(flow, name) for name in missing]
-    if missing:
-        settings = await topic_settings(source, missing)
-        known = await setting_names(target, flow.control_topic)
-        wanted = {name: _portable(settings.get(name, {}), known) for name in missing}
-        await create_topics(target, [_new_topic(source, flow, name, wanted[name]) for name in missing])
-    for name in set(names) - set(missing):
-        remote, count = remote_topic(flow, name), len(source.topics[name].partitions)
-        if len(target.topics[remote].partitions) < count:
-            await grow_topic(target, remote, count)
-            changed.append(remote)
-    if changed:
-        await wait_for_topics(target, changed)
-    return [remote_topic(flow, name) for name in missing]
+    if not missing:
+        return []
+    settings = (await describe_settings(source, missing)).topics
+    known, rules = await _yardstick(target, flow), SettingRules(flow.sync)
+    return [_new_topic(source, flow, name, rules.at_creation(settings.get(name, {}), known)) for name in missing]
 
 
-def _portable(settings: dict[str, str], known: frozenset[str]) -> dict[str, str]:
-    """Without what is the source's own, and without what a broker of another age would refuse to hear of."""
-    return {key: value for key, value in settings.items() if key not in NOT_COPIED and (key in known or not known)}
+async def _yardstick(target: Client, flow: Flow) -> Settings:
+    """Settings of some topic of the target: a broker of another age would refuse names that it does not know."""
+    some = flow.control_topic if flow.control_topic in target.topics else min(target.topics, default="")
+    return (await describe_settings(target, [some])).topics.get(some, {}) if some else {}
+
+
+def growths(source: Client, target: Client, flow: Flow, names: list[str]) -> list[Growth]:
+    """Topics that have more partitions on the source."""
+    pairs = ((name, target.topics.get(remote_topic(flow, name))) for name in names)
+    return [
+        Growth(name, there.name, len(there.partitions), count)
+        for name, there in pairs
+        if there is not None and len(there.partitions) < (count := len(source.topics[name].partitions))
+    ]
 
 
 def _new_topic(source: Client, flow: Flow, name: str, configs: dict[str, str]) -> NewTopic:
@@ -189,7 +229,9 @@ def _new_topic(source: Client, flow: Flow, name: str, configs: dict[str, str]) -
 def _route(source: Client, target: Client, flow: Flow, name: str) -> Route:
     remote = remote_topic(flow, name)
     info = source.topics[name]
-    return Route(name, info.topic_id, remote, target.topic_id(remote), len(info.partitions))
+    # Fewer on the target where it may not grow: the others are stopped, with the reason.
+    count = min(len(info.partitions), len(target.topics[remote].partitions))
+    return Route(name, info.topic_id, remote, target.topic_id(remote), count)
 
 
 def assign(

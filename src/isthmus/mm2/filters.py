@@ -75,9 +75,28 @@ def _any(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
 
 
 def choose(flow: Flow, topics: Iterable[str]) -> list[str]:
-    """Those of the source's topics that the flow carries, sorted."""
+    """Those of the source's topics that the flow carries, sorted. Heartbeats go along whatever the patterns say."""
     wanted = TopicFilter(flow.topics.include, flow.topics.exclude)
-    return sorted(topic for topic in set(topics) if wanted.matches(topic) and may_carry(flow, topic))
+    beats = flow.mm2_topics.carry_heartbeats
+    return sorted(
+        topic
+        for topic in set(topics)
+        if (wanted.matches(topic) or (beats and policy.is_heartbeats(flow.naming, topic))) and may_carry(flow, topic)
+    )
+
+
+def why_not(flow: Flow, topics: Iterable[str]) -> dict[str, str]:
+    """The reason why each topic that is not carried is not: internal, not matched, excluded, or cycle."""
+    carried, included = set(choose(flow, topics)), TopicFilter(flow.topics.include)
+    reasons: dict[str, str] = {}
+    for topic in sorted(set(topics) - carried):
+        if policy.is_internal(topic, flow.naming.separator):
+            reasons[topic] = "internal"
+        elif not included.matches(topic):
+            reasons[topic] = "not matched"
+        else:
+            reasons[topic] = "cycle" if policy.is_cycle(flow, topic) else "excluded"
+    return reasons
 
 
 def may_carry(flow: Flow, topic: str) -> bool:

@@ -1,6 +1,7 @@
-"""Administration: create topics and partitions, read topic settings. Returns plain values.
+"""Administration: create topics and partitions, and ask the controller. Returns plain values.
 
-Creating is idempotent from the caller's view: "exists already" is success. Nothing here deletes.
+Creating is idempotent from the caller's view: "exists already" is success. Nothing here deletes. Settings of topics
+are in `settings`, access rules in `access`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
+from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
 
 from isthmus.errors import BrokerRefused, BrokerUnreachable
 from isthmus.model import TopicPartition
@@ -18,8 +19,6 @@ from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, list_offsets
 from isthmus.wire.link import Answer
 
-_TOPIC_RESOURCE = 2
-_SET_ON_TOPIC = 1  # config source DYNAMIC_TOPIC_CONFIG
 _TIMEOUT_MS = 30_000
 
 
@@ -32,9 +31,17 @@ class NewTopic(NamedTuple):
 
 async def create_topics(client: Client, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
     """Create these topics; a topic that exists already is fine. Raises with the broker's own words."""
+    for error in (await try_create_topics(client, topics, validate_only=validate_only)).values():
+        raise error
+
+
+async def try_create_topics(
+    client: Client, topics: Iterable[NewTopic], *, validate_only: bool = False
+) -> dict[str, BrokerRefused]:
+    """As `create_topics`, but hands refusals back, by topic: the others are created."""
     wanted = list(topics)
     if not wanted:
-        return
+        return {}
     kind = CreateTopicsRequest.CreatableTopic
     message = CreateTopicsRequest(
         topics=[
@@ -50,10 +57,12 @@ async def create_topics(client: Client, topics: Iterable[NewTopic], *, validate_
         timeout_ms=_TIMEOUT_MS,
         validate_only=validate_only,
     )
-    answer = await _ask_controller(client, message, 7, floor=1)
-    for topic in answer.topics:
-        if topic.error_code not in (codes.NONE, codes.TOPIC_EXISTS):
-            raise _refusal(client, f"topic {topic.name} cannot be created", topic)
+    answer = await ask_controller(client, message, 7, floor=1)
+    return {
+        topic.name: refusal(client, f"topic {topic.name} cannot be created", topic)
+        for topic in answer.topics
+        if topic.error_code not in (codes.NONE, codes.TOPIC_EXISTS)
+    }
 
 
 async def grow_topic(client: Client, topic: str, partitions: int) -> None:
@@ -64,43 +73,21 @@ async def grow_topic(client: Client, topic: str, partitions: int) -> None:
         timeout_ms=_TIMEOUT_MS,
         validate_only=False,
     )
-    answer = await _ask_controller(client, message, 3)
+    answer = await ask_controller(client, message, 3)
     for result in answer.results:
         if result.error_code:
-            raise _refusal(client, f"topic {topic} cannot grow to {partitions} partitions", result)
+            raise refusal(client, f"topic {topic} cannot grow to {partitions} partitions", result)
 
 
-async def topic_settings(client: Client, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Settings that were made on each topic itself (not inherited ones, not secrets)."""
-    kind = DescribeConfigsRequest.DescribeConfigsResource
-    resources = [kind(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None) for name in topics]
-    answer = await client.call_any(DescribeConfigsRequest(resources=resources, include_synonyms=False), 4, floor=1)
-    return {result.resource_name: _own_settings(result) for result in answer.results if not result.error_code}
-
-
-async def setting_names(client: Client, topic: str) -> frozenset[str]:
-    """All settings that the brokers of this cluster know for topics, asked of one that exists; empty: not told."""
-    kind = DescribeConfigsRequest.DescribeConfigsResource
-    resource = kind(resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
-    answer = await client.call_any(DescribeConfigsRequest(resources=[resource], include_synonyms=False), 4, floor=1)
-    return frozenset(entry.name for result in answer.results if not result.error_code for entry in result.configs)
-
-
-def _own_settings(result: Answer) -> dict[str, str]:
-    return {
-        entry.name: entry.value
-        for entry in result.configs
-        if entry.config_source == _SET_ON_TOPIC and entry.value is not None and not entry.is_sensitive
-    }
-
-
-async def _ask_controller(client: Client, message: object, ceiling: int, floor: int = 0) -> Answer:
+async def ask_controller(client: Client, message: object, ceiling: int, floor: int = 0) -> Answer:
+    """Send a request that changes something to the node that decides on it."""
     await client.refresh([])
     node = client.controller if client.controller in client.nodes else next(iter(client.nodes))
     return await client.call(node, message, ceiling, floor=floor, timeout_s=60)
 
 
-def _refusal(client: Client, what: str, result: Answer) -> BrokerRefused:
+def refusal(client: Client, what: str, result: Answer) -> BrokerRefused:
+    """What was refused, in the broker's own words."""
     detail = getattr(result, "error_message", None) or ""
     return BrokerRefused(
         f"{what}: {codes.name(result.error_code)} {detail}".strip(),

@@ -1,0 +1,161 @@
+"""`isthmus plan FILE`: what a run would do, without doing it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from isthmus.cli.render import Output
+from isthmus.config.load import load
+from isthmus.engine.plan import Plan, TopicStart, make_plan
+from isthmus.errors import IsthmusError
+from isthmus.model import Flow
+from isthmus.wire.admin import NewTopic
+
+_ROWS = 30  # of each table: the rest is in the JSON
+_EXAMPLES = 5
+
+
+def plan(
+    file: Annotated[Path, typer.Argument(help="Isthmus YAML, or a MirrorMaker 2 mm2.properties.")],
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print it.")] = Output.text,
+) -> None:
+    """Show what `isthmus run` would create, grow, alter and skip, and where it begins. Changes nothing."""
+    loaded = load(file)
+    errors = Console(stderr=True)
+    for warning in loaded.warnings:
+        errors.print(f"[yellow]warning[/] {warning}", highlight=False)
+    try:
+        plans = asyncio.run(_plans(loaded.flows))
+    except IsthmusError as error:
+        error.where = error.where or str(file)
+        raise
+    if output is Output.json:
+        sys.stdout.write(json.dumps([as_json(each) for each in plans]) + "\n")
+        return
+    console = Console()
+    for each in plans:
+        show(each, console)
+
+
+async def _plans(flows: Sequence[Flow]) -> list[Plan]:
+    return [await make_plan(flow) for flow in flows]
+
+
+def show(plan: Plan, console: Console) -> None:
+    """One section for each kind of change, and none for what there is none of."""
+    console.print(Text.assemble((plan.flow, "bold"), f"  {plan.summary()}"))
+    for title, names, rows in _sections(plan):
+        if rows:
+            console.print(_table(title, names, rows))
+    for reason, topics in plan.skipped.items():
+        more = f", … ({len(topics)} in all)" if len(topics) > _EXAMPLES else ""
+        console.print(Text(f"skipped, {reason}: {', '.join(topics[:_EXAMPLES])}{more}"))
+    for stop in plan.stopped:
+        console.print(Text(f"would stop {stop.source.topic}: {stop.message}. {stop.hint}", style="bold red"))
+    for problem in plan.problems:
+        console.print(Text(f"problem: {problem}", style="red"))
+
+
+def _sections(plan: Plan) -> list[tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]]:
+    created = [(t.name, str(t.partitions), _factor(t), _settings(t)) for t in plan.create]
+    internal = [
+        (f"{t.name} on {getattr(plan, on)}", str(t.partitions), _factor(t), _settings(t)) for on, t, _ in plan.internal
+    ]
+    shape = ("topic", "partitions", "replicas", "settings")
+    return [
+        (f"create on {plan.target}", shape, created),
+        ("create for the flow itself and for MirrorMaker 2's tools", shape, internal),
+        (
+            f"grow on {plan.target}",
+            ("topic", "partitions"),
+            [(g.target, f"{g.before} → {g.partitions}") for g in plan.grow],
+        ),
+        (
+            f"alter on {plan.target}",
+            ("topic", "setting", "change"),
+            [(c.topic, c.name, f"{_shown(c.old)} → {_shown(c.new)}") for c in plan.alter],
+        ),
+        (f"add on {plan.target}", ("access rule",), [(str(acl),) for acl in plan.acls]),
+        (
+            "begin",
+            ("source topic", "partitions", "at"),
+            [(s.topic, str(s.partitions), _begins(s)) for s in plan.starts],
+        ),
+    ]
+
+
+def _table(title: str, names: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in names:
+        table.add_column(name, justify="right" if name in ("partitions", "replicas") else "left", overflow="fold")
+    for row in rows[:_ROWS]:
+        table.add_row(*map(Text, row))
+    if len(rows) > _ROWS:
+        table.add_row(f"… and {len(rows) - _ROWS:,} more (-o json shows all)", *[""] * (len(names) - 1))
+    return table
+
+
+def _factor(topic: NewTopic) -> str:
+    return "default" if topic.replication_factor < 0 else str(topic.replication_factor)
+
+
+def _settings(topic: NewTopic) -> str:
+    return ", ".join(f"{name}={value}" for name, value in topic.configs.items())
+
+
+def _shown(value: str | None) -> str:
+    return "(not set)" if value is None else value
+
+
+def _begins(start: TopicStart) -> str:
+    """Offsets of a few partitions say enough; of many, how many have one."""
+    known = len(start.positions)
+    if not known:
+        return start.at
+    offsets = ", ".join(map(str, list(start.positions.values())[:_EXAMPLES])) + (", …" if known > _EXAMPLES else "")
+    rest = start.partitions - known
+    return f"goes on at {offsets}" + (f"; {rest} new at earliest" if rest > 0 else "")
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """The documented JSON form of a plan (docs/json-output.md)."""
+    return {
+        "flow": plan.flow,
+        "summary": plan.summary(),
+        "create": [_topic_json(topic) for topic in plan.create],
+        "internal": [{"cluster": getattr(plan, on)} | _topic_json(topic) for on, topic, _ in plan.internal],
+        "grow": [{"topic": g.target, "from": g.before, "to": g.partitions} for g in plan.grow],
+        "alter": [{"topic": c.topic, "setting": c.name, "from": c.old, "to": c.new} for c in plan.alter],
+        "access": [str(acl) for acl in plan.acls],
+        "skipped": {reason: list(topics) for reason, topics in plan.skipped.items()},
+        "begin": [
+            {
+                "topic": start.topic,
+                "partitions": start.partitions,
+                "positions": {str(number): offset for number, offset in start.positions.items()},
+                "otherwise": start.at,
+            }
+            for start in plan.starts
+        ],
+        "stopped": [{"topic": s.source.topic, "code": s.code, "error": f"{s.message}. {s.hint}"} for s in plan.stopped],
+        "problems": list(plan.problems),
+    }
+
+
+def _topic_json(topic: NewTopic) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "partitions": topic.partitions,
+        "replication_factor": topic.replication_factor,
+        "settings": dict(topic.configs),
+    }

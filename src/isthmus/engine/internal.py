@@ -1,0 +1,81 @@
+"""Topics that a flow keeps for itself and for MirrorMaker 2's tools: which, where, of what shape.
+
+What must stay true: progress and control are needed, so a run without them ends with its reason; all others are a
+courtesy to MirrorMaker 2's tools, and a cluster that refuses them (a source is often read-only) costs a note. What is
+written into them is left to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from isthmus.engine import control
+from isthmus.errors import TargetError, WireError
+from isthmus.mm2.formats import HEARTBEATS, checkpoints_topic, offset_syncs_topic
+from isthmus.model import Flow
+from isthmus.wire.admin import NewTopic, create_topics, wait_for_topics
+from isthmus.wire.cluster import Client
+
+_COMPACT = {"cleanup.policy": "compact"}
+_PROGRESS = _COMPACT | {"segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.1"}
+_PATIENCE_S = 15.0
+
+
+class InternalTopic(NamedTuple):
+    on: str  # "source" | "target"
+    topic: NewTopic
+    needed: bool = False
+
+
+def internal_topics(flow: Flow) -> list[InternalTopic]:
+    """Every topic of the flow that is not a copy."""
+    factor, kept = flow.internal_replication_factor, flow.mm2_topics
+    progress = NewTopic(flow.progress_topic, flow.tuning.progress_partitions, factor, _PROGRESS)
+    wanted = [
+        InternalTopic("target", progress, needed=True),
+        InternalTopic("target", NewTopic(flow.control_topic, 1, factor, control.TOPIC_SETTINGS), needed=True),
+    ]
+    if kept.heartbeats:
+        wanted += [InternalTopic(on, NewTopic(HEARTBEATS, 1, factor, _COMPACT)) for on in ("source", "target")]
+    if kept.offset_syncs:
+        wanted.append(InternalTopic(kept.offset_syncs_on, NewTopic(offset_syncs_topic(flow), 1, factor, _COMPACT)))
+    if kept.checkpoints:
+        wanted.append(InternalTopic("target", NewTopic(checkpoints_topic(flow), 1, factor, _COMPACT)))
+    return wanted
+
+
+async def create_internal_topics(source: Client, target: Client, flow: Flow, note: Callable[[str], None]) -> None:
+    """Create what is missing; only what is needed can fail."""
+    wanted = internal_topics(flow)
+    try:
+        await _create(target, [each.topic for each in wanted if each.needed])
+    except WireError as error:
+        raise TargetError(
+            error.message,
+            where=error.where,
+            hint="set internal_replication_factor (offset.storage.replication.factor) to what the cluster can hold",
+            code="INTERNAL_TOPICS",
+        ) from error
+    for each in wanted:
+        if not each.needed:
+            await _create_if_allowed(source if each.on == "source" else target, each.topic, note)
+
+
+async def _create(client: Client, topics: list[NewTopic], patience_s: float = 60.0) -> None:
+    names = [topic.name for topic in topics]
+    await client.refresh(names)
+    missing = [topic for topic in topics if topic.name not in client.topics]
+    await create_topics(client, missing)
+    if missing:
+        await wait_for_topics(client, names, patience_s)
+
+
+async def _create_if_allowed(client: Client, topic: NewTopic, note: Callable[[str], None]) -> None:
+    try:
+        await _create(client, [topic], _PATIENCE_S)
+    except WireError as error:
+        note(
+            f"{error}; records flow all the same, but tools of MirrorMaker 2 miss it: create it (1 partition, "
+            "cleanup.policy=compact), grant CREATE, or switch it off in the file"
+        )

@@ -1,0 +1,224 @@
+"""What a run would do, found out without changing anything: topics to create and grow, settings and access rules to
+change, what is skipped and why, where each topic begins.
+
+What must stay true: the same functions decide here and in a run (`survey`, `sync`, `internal`), so that a run does
+what its plan said; brokers are asked in batches, because a plan over 10,000 partitions must take seconds. Whatever
+the target would refuse is a problem of the plan, told in the broker's words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from isthmus.engine.control import ControlView
+from isthmus.engine.internal import InternalTopic, internal_topics
+from isthmus.engine.ledger import Ledger
+from isthmus.engine.orders import Stop
+from isthmus.engine.survey import Growth, changed_identity, chosen_topics, growths, new_topics, refuse_nothing
+from isthmus.engine.sync import Change, SettingRules, missing_acls
+from isthmus.errors import BrokerRefused, SourceError, TargetError, WireError
+from isthmus.mm2.filters import choose, why_not
+from isthmus.mm2.formats import HEARTBEATS
+from isthmus.mm2.javaregex import compile_java
+from isthmus.mm2.policy import remote_topic
+from isthmus.mm2.progress import CONNECTOR
+from isthmus.model import Flow
+from isthmus.wire.access import TopicAcl, topic_acls
+from isthmus.wire.admin import NewTopic, create_topics
+from isthmus.wire.cluster import Client
+from isthmus.wire.journal import Journal
+from isthmus.wire.settings import Alteration, alter_settings, describe_settings
+
+
+class TopicStart(NamedTuple):
+    """Where a source topic begins: partitions with progress go on at their next offset, the others begin `at`."""
+
+    topic: str
+    partitions: int
+    positions: dict[int, int]
+    at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that a run of one flow would do at its start."""
+
+    flow: str
+    source: str  # aliases
+    target: str
+    create: tuple[NewTopic, ...] = ()
+    internal: tuple[InternalTopic, ...] = ()
+    grow: tuple[Growth, ...] = ()
+    alter: tuple[Change, ...] = ()
+    acls: tuple[TopicAcl, ...] = ()
+    stopped: tuple[Stop, ...] = ()
+    skipped: dict[str, tuple[str, ...]]  # topics by reason
+    starts: tuple[TopicStart, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def changes_nothing(self) -> bool:
+        return not (self.create or self.internal or self.grow or self.alter or self.acls)
+
+    def summary(self) -> str:
+        """One short line."""
+        partitions = sum(topic.partitions for topic in self.create)
+        parts = [
+            f"create {_count(len(self.create), 'topic')} ({_count(partitions, 'partition')})" if self.create else "",
+            f"grow {len(self.grow)}" if self.grow else "",
+            f"alter {_count(len(self.alter), 'setting')}" if self.alter else "",
+            f"add {_count(len(self.acls), 'access rule')}" if self.acls else "",
+        ]
+        skipped = sum(map(len, self.skipped.values()))
+        return f"plan: {', '.join(filter(None, parts)) or 'nothing to create or change'}; {skipped} skipped"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+async def plan_flow(source: Client, target: Client, flow: Flow, view: ControlView | None = None) -> Plan:
+    """The plan, apart from progress. `view`: what is on record of a run before; it shows what would stop."""
+    names = await chosen_topics(source, flow)
+    await target.refresh(None)
+    records = view.values if view else {}
+    stops = [changed_identity(source, target, flow, name, records.get(f"topic/{name}")) for name in names]
+    going = [name for name, stop in zip(names, stops, strict=True) if stop is None]
+    internal = [
+        each
+        for each in internal_topics(flow)
+        if each.topic.name not in (source if each.on == "source" else target).topics
+    ]
+    problems: list[str] = []
+    return Plan(
+        flow=flow.name,
+        source=flow.source.alias,
+        target=flow.target.alias,
+        create=(*await new_topics(source, target, flow, going), *_heartbeats_to_come(target, flow, internal)),
+        internal=tuple(internal),
+        grow=tuple(growths(source, target, flow, going)),
+        alter=tuple(await _changes(source, target, flow, going, problems)),
+        acls=tuple(await _acls(source, target, flow, going, problems)),
+        stopped=tuple(stop for stop in stops if stop is not None),
+        skipped=_skipped(flow, source),
+        problems=tuple(problems),
+    )
+
+
+def _heartbeats_to_come(target: Client, flow: Flow, internal: list[InternalTopic]) -> list[NewTopic]:
+    """The copy of a topic that is itself yet to be created."""
+    made = [each.topic for each in internal if each.on == "source" and choose(flow, [each.topic.name])]
+    copies = [topic._replace(name=remote_topic(flow, topic.name)) for topic in made if topic.name == HEARTBEATS]
+    factor = flow.replication_factor
+    return [copy._replace(replication_factor=factor) for copy in copies if copy.name not in target.topics]
+
+
+async def _changes(source: Client, target: Client, flow: Flow, names: list[str], problems: list[str]) -> list[Change]:
+    remotes = {name: remote for name in names if (remote := remote_topic(flow, name)) in target.topics}
+    if not flow.sync.configs or not remotes:
+        return []
+    here, there = await describe_settings(source, remotes), await describe_settings(target, remotes.values())
+    problems += [str(error) for error in (*here.refused.values(), *there.refused.values())]
+    rules = SettingRules(flow.sync)
+    return [
+        change
+        for name, remote in remotes.items()
+        if name in here.topics and remote in there.topics
+        for change in rules.changes(remote, here.topics[name], there.topics[remote])
+    ]
+
+
+async def _acls(source: Client, target: Client, flow: Flow, names: list[str], problems: list[str]) -> list[TopicAcl]:
+    if not flow.sync.acls:
+        return []
+    try:
+        here, there = await topic_acls(source), await topic_acls(target)
+    except WireError as error:
+        problems.append(str(error))
+        return []
+    return missing_acls(here, there, {name: remote_topic(flow, name) for name in names})
+
+
+def _skipped(flow: Flow, source: Client) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for topic, reason in why_not(flow, source.topics).items():
+        found.setdefault(reason, []).append(topic)
+    return {reason: tuple(topics) for reason, topics in sorted(found.items())}
+
+
+# -- the command's plan: with connections of its own, progress, and what the target would refuse ----------------
+
+
+async def make_plan(flow: Flow) -> Plan:
+    """Connect to both clusters, look, and leave."""
+    timeout_s = flow.tuning.request_timeout_ms / 1000
+    source, target = Client(flow.source, timeout_s=timeout_s), Client(flow.target, timeout_s=timeout_s)
+    try:
+        await _reach(source, SourceError)
+        await _reach(target, TargetError)
+        refuse_nothing(flow, await chosen_topics(source, flow), sorted(source.topics))
+        view = await _on_record(target, flow)
+        plan = await plan_flow(source, target, flow, view)
+        problems = await _refusals(target, plan)
+        starts = await _starts(source, target, flow, view)
+    finally:
+        source.close()
+        target.close()
+    return dataclasses.replace(plan, starts=starts, problems=(*plan.problems, *problems))
+
+
+async def _reach(client: Client, kind: type[SourceError | TargetError]) -> None:
+    try:
+        await client.start()
+    except WireError as error:
+        raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
+
+
+async def _on_record(target: Client, flow: Flow) -> ControlView:
+    view = ControlView()
+    await target.refresh([flow.control_topic])
+    if flow.control_topic in target.topics:
+        journal = Journal(target, flow.control_topic)
+        for record in await journal.read(await journal.beginning(), await journal.end()):
+            view.apply(record)
+    return view
+
+
+async def _refusals(target: Client, plan: Plan) -> list[str]:
+    """What the target says when it is asked to check, without doing anything."""
+    problems: list[str] = []
+    try:
+        await create_topics(target, plan.create, validate_only=True)
+    except BrokerRefused as error:
+        problems.append(str(error))
+    changes: dict[str, list[Alteration]] = {}
+    for change in plan.alter:
+        changes.setdefault(change.topic, []).append(Alteration(change.name, change.new))
+    if changes:
+        refused = await alter_settings(target, changes, validate_only=True)
+        problems += [str(error) for error in refused.values()]
+    return problems
+
+
+async def _starts(source: Client, target: Client, flow: Flow, view: ControlView) -> tuple[TopicStart, ...]:
+    """As progress stands now; a run reads it again after it has fenced whoever writes."""
+    positions: dict[str, dict[int, int]] = {}
+    if flow.progress_topic in target.topics:
+        ledger = Ledger(target, flow.progress_topic, flow.source.alias, CONNECTOR)
+        await ledger.open(view.values.get("snapshot"))
+        await ledger.advance()
+        for tp, offset in sorted(ledger.positions.items()):
+            positions.setdefault(tp.topic, {})[tp.partition] = offset
+    return tuple(
+        TopicStart(name, len(source.topics[name].partitions), positions.get(name, {}), _start(flow, name))
+        for name in choose(flow, source.topics)
+    )
+
+
+def _start(flow: Flow, topic: str) -> str:
+    for start in flow.starts:
+        if compile_java(start.topics).fullmatch(topic):
+            return f"timestamp {start.timestamp_ms}" if start.at == "timestamp" else start.at
+    return "earliest"
