@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from isthmus.config.places import Document, Place, Problem, Trail, nearest, place, refusal
 from isthmus.config.schema import ALIAS, ClusterSpec, FileSpec, FlowSpec, keys_at
-from isthmus.config.substitute import Missing, Providers, Resolved, shown
+from isthmus.config.substitute import Missing, Providers, Resolved, literal, shown
 from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Naming, Sync, Topics, Tuning
 
 
@@ -128,7 +128,9 @@ def _as_written(value: object) -> object:
         return {key: _as_written(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_as_written(item) for item in value]
-    return shown(value) if isinstance(value, str) else value
+    if isinstance(value, Resolved):
+        return value.text
+    return literal(value) if isinstance(value, str) else value
 
 
 # --- what is wrong with one value -------------------------------------------------------------

@@ -7,12 +7,13 @@ and `reo` (the environment).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from isthmus.config import flowfile, properties
+from isthmus.config import flowfile, properties, reo, setenv, strimzi
 from isthmus.config.places import Place, Problem, read_yaml, refusal
 from isthmus.config.substitute import Providers, plain
 from isthmus.errors import ConfigError
@@ -41,16 +42,41 @@ def load(path: Path, *, secrets: Path | None = None, environ: Mapping[str, str] 
     providers = Providers(path.parent, secrets)
     if environ is not None:
         providers = Providers(path.parent, secrets, environ)
-    warnings: tuple[str, ...] = ()
+    kind, (flows, warnings, places) = _read(path, raw, providers)
+    return _loaded(flows, warnings, path, places, kind)
+
+
+def load_environment(environ: Mapping[str, str] | None = None) -> Loaded:
+    """The flow that kafka-reo's variables describe; ConfigError if there are none."""
+    environ = os.environ if environ is None else environ
+    if not reo.describes_flow(environ):
+        hint = "name a FILE, or set kafka-reo's variables (KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS and so on)"
+        raise ConfigError("no FILE is named, and the environment describes no flow", hint=hint)
+    flows, warnings, places = reo.read(environ)
+    return _loaded(flows, warnings, reo.ORIGIN, places, "environment")
+
+
+def _loaded(
+    flows: tuple[Flow, ...], warnings: tuple[str, ...], origin: Path, places: Mapping[str, Place], kind: str
+) -> Loaded:
+    bare: tuple[Flow, ...] = plain(flows)
+    return Loaded(bare, (*warnings, *_doubts(bare)), origin, places, kind)
+
+
+_Read = tuple[tuple[Flow, ...], tuple[str, ...], dict[str, Place]]
+
+
+def _read(path: Path, raw: bytes, providers: Providers) -> tuple[str, _Read]:
     if _is_properties(path, raw):
-        kind = "properties"
-        flows, warnings, places = properties.read(raw, path, providers)
-    else:
-        kind = "yaml"
-        document = read_yaml(_decoded(raw, path), path)
-        flows, places = flowfile.read(document, path, providers)
-    flows = plain(flows)
-    return Loaded(flows, (*warnings, *_doubts(flows)), path, places, kind)
+        return "properties", properties.read(raw, path, providers)
+    text = _decoded(raw, path)
+    if path.suffix == ".sh":
+        return "setenv", setenv.read(text, path, providers)
+    document = read_yaml(text, path)
+    if isinstance(document.data, dict) and document.data.get("kind") == strimzi.KIND:
+        return "strimzi", strimzi.read(document, path, providers)
+    flows, places = flowfile.read(document, path, providers)
+    return "yaml", (flows, (), places)
 
 
 def _bytes(path: Path) -> bytes:
@@ -64,7 +90,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _is_properties(path: Path, raw: bytes) -> bool:
-    if path.suffix in (".yaml", ".yml", ".properties"):
+    if path.suffix in (".yaml", ".yml", ".sh", ".properties"):
         return path.suffix == ".properties"
     return _PROPERTIES_LINE.search(raw) is not None
 

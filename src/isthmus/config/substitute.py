@@ -53,6 +53,11 @@ def shown(value: str) -> str:
     return value.text if isinstance(value, Resolved) else value
 
 
+def literal(text: str) -> str:
+    """How a text is written that is to be taken as it is."""
+    return text.replace("${", "$${")
+
+
 def keep(value: str, derived: str) -> str:
     """A text derived from another, with the reference of that one."""
     return Resolved(derived, value.text) if isinstance(value, Resolved) else derived
