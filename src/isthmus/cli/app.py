@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from isthmus import __version__
-from isthmus.cli import lab
+from isthmus.cli import config, lab
 from isthmus.cli.bench import bench
 from isthmus.cli.demo import demo
 from isthmus.cli.positions import positions
@@ -43,6 +43,7 @@ app.command()(produce)
 app.command()(consume)
 app.command()(demo)
 app.command()(bench)
+app.add_typer(config.app, name="config")
 app.add_typer(lab.app, name="lab")
 
 

@@ -19,8 +19,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.render import Output
-from isthmus.config.load import load
 from isthmus.engine.positions import Position, Positions, checked_changes
 from isthmus.errors import ConfigError
 from isthmus.model import Flow, TopicPartition
@@ -32,6 +32,7 @@ _Wanted = dict[TopicPartition, int | None]
 
 def positions(
     file: Annotated[Path, typer.Argument(help="The file that the flow runs from.")],
+    secrets: Secrets = None,
     flow: Annotated[str, typer.Option(help="Which flow of the file, as source->target.")] = "",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="TOPIC:PARTITION=OFFSET: go on at this source offset.")
@@ -43,7 +44,7 @@ def positions(
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")] = Output.text,
 ) -> None:
     """List stored positions of a flow; change them while it is not running."""
-    chosen = _choose(load(file).flows, flow, changing=bool(set_ or reset))
+    chosen = _choose(loaded_from(file, secrets).flows, flow, changing=bool(set_ or reset))
     for each in chosen:
         asyncio.run(_one(each, set_ or [], reset or [], yes, output))
 

@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.render import Output
-from isthmus.config.load import load
 from isthmus.engine.wishes import Answer, Wishing, live_settings
 from isthmus.errors import ConfigError
 from isthmus.model import Flow
@@ -31,38 +31,49 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to pri
 
 
 def pause(
-    file: FileArgument, flow: FlowOption = "", topic: TopicOption = None, output: OutputOption = Output.text
+    file: FileArgument,
+    secrets: Secrets = None,
+    flow: FlowOption = "",
+    topic: TopicOption = None,
+    output: OutputOption = Output.text,
 ) -> None:
     """Stop copying, after what is in flight is committed; stays so until `isthmus resume`."""
     topics = frozenset(topic or ())
     what = ", ".join(sorted(topics)) or "all topics"
-    _wish(file, flow, output, f"paused: {what}", lambda wishing: wishing.pause(topics))
+    _wish(file, secrets, flow, output, f"paused: {what}", lambda wishing: wishing.pause(topics))
 
 
 def resume(
-    file: FileArgument, flow: FlowOption = "", topic: TopicOption = None, output: OutputOption = Output.text
+    file: FileArgument,
+    secrets: Secrets = None,
+    flow: FlowOption = "",
+    topic: TopicOption = None,
+    output: OutputOption = Output.text,
 ) -> None:
     """Go on where it was paused."""
     topics = frozenset(topic or ())
     what = ", ".join(sorted(topics)) or "all topics"
-    _wish(file, flow, output, f"resumed: {what}", lambda wishing: wishing.resume(topics))
+    _wish(file, secrets, flow, output, f"resumed: {what}", lambda wishing: wishing.resume(topics))
 
 
 def throttle(
     file: FileArgument,
     rate: Annotated[str, typer.Argument(help="Bytes per second (20MB), `none`, or `file`: what the file says.")],
+    secrets: Secrets = None,
     flow: FlowOption = "",
     output: OutputOption = Output.text,
 ) -> None:
     """Cap the bytes per second that a flow reads."""
     wanted = _rate(rate)
-    _wish(file, flow, output, f"throttle: {rate}", lambda wishing: wishing.throttle(wanted))
+    _wish(file, secrets, flow, output, f"throttle: {rate}", lambda wishing: wishing.throttle(wanted))
 
 
-def apply(file: FileArgument, flow: FlowOption = "", output: OutputOption = Output.text) -> None:
+def apply(
+    file: FileArgument, secrets: Secrets = None, flow: FlowOption = "", output: OutputOption = Output.text
+) -> None:
     """Put the settings of this file into force in the running flow, wherever it runs."""
     otherwise = "nobody runs it now, so nothing changed: the file counts at the next start"
-    _wish(file, flow, output, "applied", lambda wishing: wishing.apply(live_settings(wishing.flow)), otherwise)
+    _wish(file, secrets, flow, output, "applied", lambda wishing: wishing.apply(live_settings(wishing.flow)), otherwise)
 
 
 def _rate(text: str) -> int | None:
@@ -76,13 +87,14 @@ def _rate(text: str) -> int | None:
 
 def _wish(
     file: Path,
+    secrets: Path | None,
     name: str,
     output: Output,
     done: str,
     ask: Callable[[Wishing], Awaitable[Answer]],
     otherwise: str = "nobody runs it now; holds when it starts",
 ) -> None:
-    flows = [flow for flow in load(file).flows if name in ("", flow.name)]
+    flows = [flow for flow in loaded_from(file, secrets).flows if name in ("", flow.name)]
     if not flows:
         raise ConfigError(f"the file has no flow {name!r}", where="--flow", hint="write it as source->target")
     answers = [(flow, asyncio.run(_ask(flow, ask))) for flow in flows]
