@@ -306,3 +306,20 @@ def test_the_origin_of_each_value_is_known(tmp_path: Path) -> None:
     assert places["flows.east->west.naming.policy"].where == "flows.yaml:7"
     assert places["flows.east->west.sync.acls"].where == "flows.yaml:8"
     assert "flows.east->west.lanes" not in places
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "doubts"),
+    [
+        ("suffix: .x", "suffix: .x", 0),
+        ("suffix: .x", "suffix: .y", 1),
+        ("exact: {a: b}", "exact: {b: a}", 1),
+        ("exact: {a: b}", "exact: {c: d}", 0),
+    ],
+)
+def test_renames_that_do_not_know_each_other_are_doubted(tmp_path: Path, there: str, back: str, doubts: int) -> None:
+    text = (
+        f"flows:\n  - {{from: east, to: west, naming: {{policy: rename, {there}}}}}\n"
+        f"  - {{from: west, to: east, naming: {{policy: rename, {back}}}}}\n"
+    )
+    assert len(loaded(tmp_path, CLUSTERS + text).warnings) == doubts

@@ -341,3 +341,12 @@ def test_the_origin_of_each_value_is_known(tmp_path: Path) -> None:
     assert places["flows.east->west.lanes"].where == "mm2.properties:5"
     assert places["flows.east->west.topics"].where == "mm2.properties:6"
     assert places["clusters.west.properties.ssl.x"].where == "mm2.properties:7"
+
+
+def test_a_cluster_that_is_called_source_is_that_cluster_only(tmp_path: Path) -> None:
+    base = BASE.replace("east", "source").replace("west", "target") + "target->source.enabled = true\n"
+    result = loaded(tmp_path, "source.consumer.client.rack=r1\ntarget.producer.compression.type=zstd\n", base)
+    there, back = result.flows
+    assert (there.source.settings, there.target.settings) == ({"client.rack": "r1"}, {})
+    assert (there.compression, back.compression) == ("zstd", "")
+    assert result.warnings == ()

@@ -26,7 +26,10 @@ from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Naming, Start, Sync,
 REPLICATION_FACTOR = 2
 INTERNAL_REPLICATION_FACTOR = 3
 SYNC_ACLS = True
-_OURS = ("on_gap", "throttle", "compression", "tuning.", "sync.configs_seconds", "sync.acls_seconds")
+_OURS = (
+    *("on_gap", "throttle", "compression", "tuning.", "sync.configs_seconds", "sync.acls_seconds"),
+    *("naming.prefix", "naming.suffix", "naming.exact"),
+)
 
 _MIRROR = "org.apache.kafka.connect.mirror."
 _POLICIES = {
@@ -46,6 +49,7 @@ def default_place(key: str) -> Place:
 class Gathering(Protocol):
     """What a level needs of the reading that it belongs to."""
 
+    aliases: tuple[str, ...]
     entries: dict[str, Entry]
     problems: list[Problem]
     warnings: list[tuple[int, str]]
@@ -198,7 +202,7 @@ class Level:
 
     def _client(self, at: str, client: str, role: str, alias: str, name: str) -> Entry | None:
         flow = f"{self.source.alias}->{self.target.alias}"
-        for prefix in client_prefixes(flow, client, role, alias):
+        for prefix in client_prefixes(flow, client, role, alias, self.reading.aliases):
             if entry := self.reading.entries.get(prefix + name):
                 self.reading.note(f"flows.{flow}.{at}", entry)
                 return entry
@@ -254,11 +258,12 @@ class Level:
                 self.reading.problems.append(problem)
 
 
-def client_prefixes(flow: str, client: str, role: str, alias: str) -> Iterator[str]:
-    """Under which a setting of a client may stand, the nearest first."""
+def client_prefixes(flow: str, client: str, role: str, alias: str, aliases: tuple[str, ...]) -> Iterator[str]:
+    """Under which a setting of a client may stand, the nearest first. A cluster may be called `source`, too."""
     for way in (f"{role}.{client}.", f"{client}.override.", f"{client}."):
         yield f"{flow}.{way}"
     for way in (f"{client}.override.", f"{client}."):
         yield f"{alias}.{way}"
-    for way in (f"{role}.{client}.", f"{client}.override.", f"{client}."):
-        yield way
+    if role not in aliases:
+        yield f"{role}.{client}."
+    yield from (f"{client}.override.", f"{client}.")

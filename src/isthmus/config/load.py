@@ -114,6 +114,7 @@ def _doubts(flows: tuple[Flow, ...]) -> Iterator[str]:
                 f"flows {source}->{target} and {target}->{source} both keep topic names: a topic "
                 "that both carry would go round for ever; give them topics that differ"
             )
+    yield from _renaming_loops(flows)
     for flow in flows:
         if flow.naming.policy == "default" and flow.naming.separator in flow.source.alias:
             yield (
@@ -124,4 +125,20 @@ def _doubts(flows: tuple[Flow, ...]) -> Iterator[str]:
             yield (
                 f"flow {flow.name}: source and target name the same broker; if they are one cluster, copies "
                 "that match `topics` would be copied again"
+            )
+
+
+def _renaming_loops(flows: tuple[Flow, ...]) -> Iterator[str]:
+    """A renamed topic is known by its new name only: flows that rename differently do not know each other's copies."""
+    renaming = {(f.source.alias, f.target.alias): f.naming for f in flows if f.naming.policy == "rename"}
+    for (source, target), naming in renaming.items():
+        back = renaming.get((target, source))
+        if back is None or source > target:
+            continue
+        there_and_back = {(new, old) for old, new in naming.exact} & set(back.exact)
+        affixes = (naming.prefix, naming.suffix), (back.prefix, back.suffix)
+        if there_and_back or (affixes[0] != affixes[1] and all(any(affix) for affix in affixes)):
+            yield (
+                f"flows {source}->{target} and {target}->{source} rename differently: a topic that both carry would go "
+                "round for ever; give them topics that differ, or the same prefix and suffix"
             )

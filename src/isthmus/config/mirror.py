@@ -15,7 +15,7 @@ from pathlib import Path
 
 from isthmus.config import known
 from isthmus.config.entries import Entry
-from isthmus.config.level import Level
+from isthmus.config.level import Level, client_prefixes
 from isthmus.config.places import Place, Problem, nearest
 from isthmus.config.schema import ALIAS
 from isthmus.config.substitute import Resolved
@@ -131,7 +131,8 @@ class Reading:
         for role, client, end in (("source", "consumer", 0), ("target", "producer", 1)):
             own = [pair for pair in pairs if pair[end] == alias]
             if own:
-                found += [f"{client}.", f"{role}.{client}.", f"{alias}.{client}."]
+                everyone = [f"{client}."] if role in self.aliases else [f"{client}.", f"{role}.{client}."]
+                found += [*everyone, f"{alias}.{client}."]
                 found += [f"{a}->{b}.{way}{client}." for a, b in own for way in ("", f"{role}.")]
         return found
 
@@ -140,8 +141,8 @@ class Reading:
         own = [pair for pair in pairs if pair[0] == alias]
         if not own:
             return None
-        prefixes = [f"{a}->{b}.{way}" for a, b in own for way in ("source.consumer.", "consumer.")]
-        prefixes += [f"{alias}.consumer.", f"{alias}.", "source.consumer.", "consumer.", ""]
+        of_flows = (client_prefixes(f"{a}->{b}", "consumer", "source", a, self.aliases) for a, b in own)
+        prefixes = (*(prefix for prefixes in of_flows for prefix in prefixes), f"{alias}.", "")
         return next((entry for prefix in prefixes if (entry := self.entries.get(f"{prefix}client.rack"))), None)
 
     def _bootstrap(self, alias: str) -> tuple[str, ...]:
@@ -149,8 +150,7 @@ class Reading:
         entry = self.entries.get(key)
         if entry is None or not split_list(entry.value):
             line = entry.line if entry else self.entries["clusters"].line
-            if not any(problem.line == line and key in problem.text for problem in self.problems):
-                self.problems.append(Problem(line, f"`{key}` is missing", f"add `{key} = host:port`"))
+            self.problems.append(Problem(line, f"`{key}` is missing", f"add `{key} = host:port`"))
             return ()
         self.note(f"clusters.{alias}.bootstrap", entry)
         addresses = split_list(entry.value)

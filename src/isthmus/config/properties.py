@@ -27,7 +27,10 @@ def read(raw: bytes, path: Path, providers: Providers) -> tuple[tuple[Flow, ...]
     """Flows, warnings and origins; ConfigError with everything that is wrong."""
     entries, doubled = parse(raw, path)
     problems: list[Problem] = []
-    reading = Reading(path, substitute(entries, providers, problems), problems)
+    entries = substitute(entries, providers, problems)
+    if problems:  # before all else: a value that is not there would be told a second time, as a wrong one
+        raise refusal(path, problems)
+    reading = Reading(path, entries, problems)
     flows = reading.flows()
     if reading.problems:
         raise refusal(path, reading.problems)
@@ -58,8 +61,8 @@ def _used_of_clients(aliases: tuple[str, ...]) -> Iterator[str]:
         flow = "{}->{}".format(*pair)
         for client, role, name in _CLIENT_USED:
             alias = pair[role == "target"]
-            yield from (prefix + name for prefix in client_prefixes(flow, client, role, alias))
-        for prefix in (*client_prefixes(flow, "consumer", "source", pair[0]), f"{pair[0]}.", ""):
+            yield from (prefix + name for prefix in client_prefixes(flow, client, role, alias, aliases))
+        for prefix in (*client_prefixes(flow, "consumer", "source", pair[0], aliases), f"{pair[0]}.", ""):
             yield f"{prefix}client.rack"
 
 
