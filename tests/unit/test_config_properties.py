@@ -350,3 +350,43 @@ def test_a_cluster_that_is_called_source_is_that_cluster_only(tmp_path: Path) ->
     assert (there.source.settings, there.target.settings) == ({"client.rack": "r1"}, {})
     assert (there.compression, back.compression) == ("zstd", "")
     assert result.warnings == ()
+
+
+FROM_THE_FIELD = [
+    """\
+clusters=source, target
+source.bootstrap.servers=my-cluster-kafka-bootstrap.us-east.containers.appdomain.cloud:443
+source.security.protocol=SSL
+source.ssl.truststore.password=password
+source.ssl.truststore.location=/home/truststore.jks
+target.bootstrap.servers=kafka1:9092,kafka2:9093,kafka3:9094
+# enable and configure individual replication flows
+source->target.enabled=true
+source->target.topics=orders
+""",
+    """\
+clusters=source, target
+source.bootstrap.servers=${KAFKA_SOURCE_BROKERS}
+target.bootstrap.servers=${KAFKA_TARGET_BROKERS}
+target.security.protocol=SASL_SSL
+target.ssl.protocol=TLSv1.2
+target.ssl.endpoint.identification.algorithm=https
+target.sasl.mechanism=PLAIN
+target.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="token" \
+password=${KAFKA_TARGET_APIKEY};
+# enable and configure individual replication flows
+source->target.enabled=true
+source->target.topics=products
+tasks.max=10
+""",
+]
+
+
+@pytest.mark.parametrize("text", FROM_THE_FIELD)
+def test_files_from_the_field_are_read_without_a_word(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "mm2.properties"
+    file.write_text(text)
+    environ = {"KAFKA_SOURCE_BROKERS": "s:1,t:2", "KAFKA_TARGET_BROKERS": "u:3", "KAFKA_TARGET_APIKEY": "k"}
+    result = load(file, environ=environ)
+    assert [flow.name for flow in result.flows] == ["source->target"]
+    assert result.warnings == ()

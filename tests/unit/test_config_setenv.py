@@ -97,6 +97,7 @@ def test_values_are_what_a_shell_would_make_of_them(tmp_path: Path, line: str, r
         ("SOURCE_CLUSTER_ID=b\n", "leads to where it comes from"),
         ("SOURCE_BROKER_SERVERS=nope\n", "`nope` is not a broker address"),
         ("REPLICA_TOPICS_SOURCE_REGEX='a['\n", "is not a regular expression"),
+        ("REPLICA_TOPICS_DEST_SUFFIX='a b'\n", "cannot be part of a topic's name (FILE:6)"),
         ("REPLICA_TOPICS_SOURCE_REGEX=\n", "`REPLICA_TOPICS_SOURCE_REGEX` is missing"),
     ],
 )

@@ -103,7 +103,7 @@ def test_what_strimzi_does_not_deploy_is_off(tmp_path: Path, secrets: Path) -> N
         ("topicsPattern: .*", "topicsPattern: 'a['", "is not a regular expression"),
         ("sourceCluster: source", "sourceCluster: sauce", "`clusters` does not name `sauce`"),
         ("tasksMax: 12", "state: paused", "`sourceConnector` is paused or stopped"),
-        ("      targetCluster: dest\n", "", "does not say from where to where"),
+        ("      targetCluster: dest\n", "", "the mirror does not say from where to where"),
         ("      sourceConnector:", "      sauceConnector:", "without `sourceConnector` nothing is copied"),
         (
             "Policy\n      heartbeat",

@@ -176,7 +176,7 @@ class Level:
         entry = self._client("start", "consumer", "source", self.source.alias, "auto.offset.reset")
         if entry and entry.value not in ("earliest", "latest"):
             self.reading.wrong(entry, "earliest or latest is meant; for a time, our YAML has `start`")
-        return (Start(at="latest"),) if entry and entry.value == "latest" else ()
+        return (Start(at=entry.value),) if entry else ()
 
     def _compression(self) -> str:
         entry = self._client("compression", "producer", "target", self.target.alias, "compression.type")

@@ -7,6 +7,7 @@ script is read without running it is in `shell`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,6 +77,9 @@ class _Reading:
             yield Problem(other.line, "the flow leads to where it comes from", "name another cluster")
         if regex := self._get(_REGEX):
             yield from self._bad_regex(regex)
+        if (suffix := self._get(_SUFFIX)) and not re.fullmatch(r"[A-Za-z0-9._-]+", suffix.value):
+            hint = "letters, digits, `.`, `_` or `-` are meant"
+            yield Problem(suffix.line, f"`{suffix.name}` cannot be part of a topic's name", hint)
 
     def _bad_servers(self, servers: Assigned) -> Iterator[Problem]:
         try:

@@ -106,18 +106,16 @@ class _Resource:
         mirrors = self._list(spec, "mirrors", ("spec",))
         aliases = [self._cluster(value, trail) for value, trail in self._clusters(spec, mirrors)]
         self._add("clusters", ",".join(dict.fromkeys(filter(None, aliases))), ("spec", "clusters"))
-        target = spec.get("target")
         for at, mirror in enumerate(mirrors):
             trail: Trail = ("spec", "mirrors", at)
-            if not isinstance(mirror, dict):
-                self._wrong(trail, "a mapping is meant")
-                continue
-            source = (mirror.get("source") or {}).get("alias") if "source" in mirror else mirror.get("sourceCluster")
-            into = target.get("alias") if isinstance(target, dict) else mirror.get("targetCluster")
-            if isinstance(source, str) and isinstance(into, str):
-                self._mirror(mirror, trail, f"{source}->{into}.")
-            else:
-                self._wrong(trail, "it does not say from where to where", "add `sourceCluster` and `targetCluster`")
+            match mirror, spec:
+                case {"source": {"alias": str(source)}}, {"target": {"alias": str(target)}}:
+                    self._mirror(mirror, trail, f"{source}->{target}.")
+                case {"sourceCluster": str(source), "targetCluster": str(target)}, {"clusters": _}:
+                    self._mirror(mirror, trail, f"{source}->{target}.")
+                case _:
+                    hint = "add `sourceCluster` and `targetCluster` (v1beta2), or `source` with its `alias` (v1)"
+                    self._wrong(trail, "the mirror does not say from where to where", hint)
 
     def _clusters(self, spec: dict[str, Any], mirrors: list[Any]) -> Iterator[tuple[Any, Trail]]:
         if "target" in spec:

@@ -23,7 +23,9 @@ def trust(cluster: dict[str, Any], providers: Providers) -> dict[str, str]:
     tls = cluster.get("tls")
     if tls is None:
         return {}
-    listed = tls.get("trustedCertificates") if isinstance(tls, dict) else None
+    listed = tls.get("trustedCertificates") if isinstance(tls, dict) else "no mapping"
+    if not isinstance(listed, list | None):
+        raise Missing("`tls` has to be a mapping, its `trustedCertificates` a list", "write `tls: {}` for none")
     certificates = [one for entry in listed or () for one in _certificates(entry, providers)]
     if not certificates:
         return {"security.protocol": "SSL"}
@@ -36,7 +38,7 @@ def identity(cluster: dict[str, Any], providers: Providers) -> dict[str, str]:
     given, tls = cluster.get("authentication"), cluster.get("tls") is not None
     if given is None:
         return {}
-    kind = given.get("type") if isinstance(given, dict) else None
+    kind = str(given.get("type")) if isinstance(given, dict) else "none"
     if kind == "tls":
         return {"security.protocol": "SSL", **_own_certificate(given, providers)}
     if kind == "custom":
@@ -44,7 +46,7 @@ def identity(cluster: dict[str, Any], providers: Providers) -> dict[str, str]:
     if kind in _MECHANISMS:
         password = _of_secret(given, "passwordSecret", "password", providers)
         return login(_MECHANISMS[kind], _user(given), password, tls=tls)
-    raise Missing(f"authentication of type `{kind}` is not supported", nearest(str(kind), _KINDS))
+    raise Missing(f"authentication of type `{kind}` is not supported", nearest(kind, _KINDS))
 
 
 def _certificates(entry: Any, providers: Providers) -> list[str]:
@@ -56,9 +58,8 @@ def _certificates(entry: Any, providers: Providers) -> list[str]:
     pattern = str(entry.get("pattern", "*.crt"))
     keys = [key for key in _keys(name, providers) if fnmatch.fnmatchcase(key, pattern)]
     if not keys:
-        raise Missing(
-            f"the secret `{name}` has no key that matches `{pattern}`", "name the folder of secrets: --secrets DIR"
-        )
+        text = f"the secret `{name}` has no key that matches `{pattern}`"
+        raise Missing(text, "name the folder of secrets: --secrets DIR")
     return [_secret(name, key, providers) for key in keys]
 
 
@@ -81,6 +82,8 @@ def _custom(given: dict[str, Any], *, tls: bool) -> dict[str, str]:
     """What stands in `config` are client properties already."""
     sasl = "SASL_" if given.get("sasl") is True else ""
     config = given.get("config")
+    if not isinstance(config, dict | None):
+        raise Missing("`authentication.config` has to be a mapping")
     own = {str(k): v if isinstance(v, str) else str(v).lower() for k, v in (config or {}).items()}
     return {"security.protocol": f"{sasl}{'SSL' if tls else 'PLAINTEXT'}", **own}
 

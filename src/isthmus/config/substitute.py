@@ -146,7 +146,7 @@ class Providers:
         try:
             with (self.base / path).open("rb") as stream:
                 found = javaproperties.load(stream)
-        except (OSError, javaproperties.InvalidUEscapeError):
+        except (OSError, ValueError):  # not there, no properties, or a name that no file can have
             raise Missing(f"the file `{path}` cannot be read", "check the path; a .properties file is meant") from None
         if key not in found:
             raise Missing(f"the file `{path}` has no property `{key}`", nearest(key, found))
@@ -162,9 +162,11 @@ class Providers:
 
     def secret(self, name: str, key: str) -> str:
         """One key of a secret; Missing, if there is no folder of secrets or it does not hold that."""
+        said = f"`{shown(name)}`", f"`{shown(key)}`"
         if self.secrets is None:
-            raise Missing(f"the secret `{name}` (key `{key}`) is needed", "name the folder of secrets: --secrets DIR")
-        where = f"the secret `{name}` has no readable key `{key}` in {self.secrets}"
+            text = "the secret {} (key {}) is needed".format(*said)
+            raise Missing(text, "name the folder of secrets: --secrets DIR")
+        where = "the secret {} has no readable key {} in {}".format(*said, self.secrets)
         if {name, key} & {"", ".", ".."} or "/" in name + key:
             raise Missing(where)
         return content(self.secrets / name / key, where)
@@ -181,5 +183,5 @@ def content(path: Path, missing: str) -> str:
     """A file's text without the line end that editors add; Missing if it cannot be read."""
     try:
         return path.read_text("utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError):
-        raise Missing(missing, f"a text file {path} is looked for") from None
+    except (OSError, ValueError):  # not there, no text, or a name that no file can have
+        raise Missing(missing, "a text file of that name is looked for") from None
