@@ -129,6 +129,12 @@ def test_javas_escapes_continuations_and_separators_are_read(tmp_path: Path) -> 
         ("refresh.topics.enabled = true\n", "line 5: `refresh.topics.enabled` is known but has no effect: new topics"),
         ("heartbeats.topic.replication.factor=2\noffset.storage.replication.factor=1\n", "one replication factor, 1"),
         ("east->west.producer.batch.size=9\n", "`east->west.producer.batch.size` is known but has no effect: batches"),
+        (
+            "producer.compresion.type=zstd\n",
+            "is not known and has no effect; did you mean `producer.compression.type`?",
+        ),
+        ("east.consumer.isolation.levl=x\n", "did you mean `consumer.isolation.level`?"),
+        ("producer.auto.offset.reset=latest\n", "`producer.auto.offset.reset` is known but has no effect"),
         ("target.producer.acks=1\n", "all replicas in sync acknowledge"),
         ("admin.ssl.x=1\n", "`admin.ssl.x` is known but has no effect"),
         (

@@ -8,6 +8,7 @@ exist in `known`.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
@@ -20,6 +21,7 @@ from isthmus.config.places import Place, Problem, nearest, refusal
 from isthmus.config.substitute import Providers
 from isthmus.model import Flow
 
+_CLIENT_COUNTS = ("auto.offset.reset", "compression.type", "client.rack", *known.CLIENT_REFUSED)
 _CLIENT_USED = (("consumer", "source", "auto.offset.reset"), ("producer", "target", "compression.type"))
 
 
@@ -77,7 +79,18 @@ def _is_used(prefix: str, name: str) -> bool:
     return name in known.CLUSTER_ONLY or (name in known.USED and name != "enabled") or known.is_security(name)
 
 
+def _client_slip(name: str) -> str:
+    """A hint, if a client's setting is nearly one that would count. Kafka's clients have too many to know them all."""
+    client = known.CLIENT.fullmatch(name)
+    near = difflib.get_close_matches(client[2], _CLIENT_COUNTS, n=1, cutoff=0.85) if client else []
+    return (
+        f"did you mean `{name.removesuffix(client[2])}{near[0]}`?" if client and near and near[0] != client[2] else ""
+    )
+
+
 def _told(key: str, prefix: str, name: str, prefixes: list[str]) -> str:
+    if hint := _client_slip(name) or _client_slip(key):
+        return f"`{key}` is not known and has no effect; {hint}"
     if why := known.why_unused(name) or known.why_unused(key):
         return f"`{key}` is known but has no effect: {why}"
     if name == "enabled" or (known.is_security(name) and "->" in prefix):
