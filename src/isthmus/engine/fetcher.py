@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _PAUSE_S = 0.2
 _FULL_PAUSE_S = 0.003
+_NEAR_FOR_S = 300.0  # then the leader is asked again, which may know better by then
 _EPOCH_STRIKES = 25  # five seconds: a fresh leader may need a moment to know its own history
 # A request names every partition, and costs both sides for each. Where many trickle, asking again for every single
 # record would keep a core busy; a short rest gathers more for the same price.
@@ -46,7 +47,9 @@ class Fetcher:
             max_bytes=self._throttle.fetch_bytes(tuning.fetch_bytes),
             partition_bytes=self._throttle.fetch_bytes(tuning.fetch_partition_bytes),
             wait_ms=tuning.fetch_wait_ms,
+            rack=lane.order.flow.source.settings.get("client.rack", ""),
         )
+        self._near: dict[TopicPartition, tuple[int, float]] = {}  # a replica in our rack, and until when to ask it
         self._queue_bytes = tuning.queue_bytes
         self._rotation: dict[int, int] = {}
         self._stale = asyncio.Event()
@@ -57,7 +60,7 @@ class Fetcher:
         loops: dict[int, asyncio.Task[None]] = {}
         try:
             while True:
-                for node in {self._client.leader(tp) for tp in self._lane.tracks} - {-1}:
+                for node in {self._node(tp) for tp in self._lane.tracks} - {-1}:
                     if node not in loops or loops[node].done():
                         if node in loops:
                             loops[node].result()
@@ -112,6 +115,7 @@ class Fetcher:
                 answers = await fetch(self._client, node, wants, self._limits)
             except BrokerUnreachable:
                 # Asked for a refresh only when this loop ends: it is what starts the loop anew.
+                self._near = {tp: near for tp, near in self._near.items() if near[0] != node}
                 await asyncio.sleep(_PAUSE_S)
                 self._stale.set()
                 return
@@ -153,13 +157,30 @@ class Fetcher:
         return wants
 
     def _leads(self, node: int) -> bool:
-        return any(track.stop is None and self._client.leader(tp) == node for tp, track in self._lane.tracks.items())
+        return any(track.stop is None and self._node(tp) == node for tp, track in self._lane.tracks.items())
+
+    def _node(self, tp: TopicPartition) -> int:
+        """Whom to ask: the leader, or a replica that it told us is nearer."""
+        near, until = self._near.get(tp, (-1, 0.0))
+        return near if near in self._client.nodes and until > time.monotonic() else self._client.leader(tp)
+
+    def _is_from_afar(self, answer: Fetched) -> bool:
+        """Whether the next question goes to another broker: a nearer one, or back to the leader, whose word alone
+        counts where something is wrong: a replica may lag behind."""
+        if answer.preferred >= 0 and self._node(answer.tp) != answer.preferred:
+            self._near[answer.tp] = (answer.preferred, time.monotonic() + _NEAR_FOR_S)
+        elif answer.tp in self._near and (answer.error != codes.NONE or answer.diverging is not None):
+            del self._near[answer.tp]
+        else:
+            return False
+        self._stale.set()
+        return True
 
     def _wants(self, node: int) -> list[Want]:
         now = time.monotonic()
         wants = []
         for tp, track in self._lane.tracks.items():
-            if track.stop is None and self._client.leader(tp) == node and self._paused_until.get(tp, 0) < now:
+            if track.stop is None and self._node(tp) == node and self._paused_until.get(tp, 0) < now:
                 info = self._client.topics[tp.topic].partitions[tp.partition]
                 wants.append(Want(tp, track.assignment.source_id, track.position, info.leader_epoch, track.last_epoch))
         turn = self._rotation[node] = (self._rotation.get(node, -1) + 1) % max(1, len(wants))
@@ -169,6 +190,8 @@ class Fetcher:
         track = self._lane.tracks[answer.tp]
         if track.stop is not None or answer.offset != track.position:
             return  # the track was set back meanwhile: this answer belongs to a past that was given up
+        if self._is_from_afar(answer):
+            return
         if answer.error == codes.OFFSET_OUT_OF_RANGE:
             await self._out_of_range(track)
         elif answer.error != codes.NONE:

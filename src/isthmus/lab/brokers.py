@@ -137,7 +137,12 @@ def settings(spec: ClusterSpec, node: Node, coordination: Mapping[str, str]) -> 
         "log.cleaner.dedupe.buffer.size": str(16 << 20),
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     }
-    return quick | _doors(spec, node) | dict(coordination) | dict(spec.properties)
+    return quick | _doors(spec, node) | dict(coordination) | _own(spec, node)
+
+
+def _own(spec: ClusterSpec, node: Node) -> dict[str, str]:
+    """The settings that were asked for; `{node}` in a value is the broker's number."""
+    return {name: value.replace("{node}", str(node.id)) for name, value in spec.properties.items()}
 
 
 def _doors(spec: ClusterSpec, node: Node) -> dict[str, str]:

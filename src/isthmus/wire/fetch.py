@@ -54,6 +54,7 @@ class Fetched(NamedTuple):
     aborted: tuple[tuple[int, int], ...]  # (producer id, first offset) of aborted transactions
     records: memoryview
     diverging: tuple[int, int] | None  # (epoch, end offset): the log was truncated below our position
+    preferred: int = -1  # a replica in our rack, to be asked instead of the leader
 
 
 class Limits(NamedTuple):
@@ -64,6 +65,7 @@ class Limits(NamedTuple):
     wait_ms: int = 500
     min_bytes: int = 1
     isolation: int = READ_COMMITTED
+    rack: str = ""  # where we are: the leader may then name a replica that is nearer
 
 
 async def fetch(
@@ -104,7 +106,7 @@ def _request(wants: Sequence[Want], limits: Limits) -> Message:
         session_epoch=-1,
         topics=topics,
         forgotten_topics_data=[],
-        rack_id="",
+        rack_id=limits.rack,
     )
 
 
@@ -147,6 +149,7 @@ def _partition(tp: TopicPartition, offset: int, entry: Answer) -> Fetched:
         aborted=tuple((a.producer_id, a.first_offset) for a in entry.aborted_transactions or ()),
         records=_EMPTY if not entry.records else memoryview(entry.records),
         diverging=None,
+        preferred=getattr(entry, "preferred_read_replica", -1),
     )
 
 

@@ -30,6 +30,7 @@ class PartitionAnswer(NamedTuple):
     aborted: tuple[tuple[int, int], ...]
     records: memoryview
     diverging: tuple[int, int] | None
+    preferred: int  # a replica to ask instead, -1: none
 
 
 class FetchAnswer(NamedTuple):
@@ -85,14 +86,15 @@ def _topic(data: memoryview, at: int, version: int) -> tuple[str | uuid.UUID, in
 def _partition(data: memoryview, at: int, topic: str | uuid.UUID) -> tuple[PartitionAnswer, int]:
     index, error, high, stable, start = _PARTITION.unpack_from(data, at)
     aborted, at = _aborted(data, at + _PARTITION.size)
-    at += _INT32.size  # preferred read replica
+    (preferred,) = _INT32.unpack_from(data, at)
+    at += _INT32.size
     size, at = uvarint(data, at)
     past = at + max(0, size - 1)
     if past > len(data):
         raise IndexError("record bytes end beyond the frame")
     records = data[at:past]
     diverging, at = _tags(data, past)
-    return PartitionAnswer(topic, index, error, high, stable, start, aborted, records, diverging), at
+    return PartitionAnswer(topic, index, error, high, stable, start, aborted, records, diverging, preferred), at
 
 
 def _aborted(data: memoryview, at: int) -> tuple[tuple[tuple[int, int], ...], int]:
