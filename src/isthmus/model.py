@@ -45,7 +45,8 @@ class Topics:
 class Naming:
     """How a topic is called on the target: `<source alias><separator><topic>`, unchanged, or `<prefix><topic><suffix>`.
 
-    The separator also stands in the names of MirrorMaker 2's internal topics, unless `internal_separator` differs.
+    Under "rename", a topic that `exact` names takes that name instead. The separator also stands in the names of
+    MirrorMaker 2's internal topics, unless `internal_separator` differs.
     """
 
     policy: str = "default"  # "default" | "identity" | "rename"
@@ -53,6 +54,7 @@ class Naming:
     prefix: str = ""
     suffix: str = ""
     internal_separator: str = ""  # empty: the same
+    exact: tuple[tuple[str, str], ...] = ()  # (source name, target name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

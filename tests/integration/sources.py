@@ -227,7 +227,7 @@ class StoredBatch:
 
 def java_tool(name: str, *words: str) -> str:
     """What one of Kafka's command line tools prints."""
-    command = java_command(KAFKA, name, *words, heap_mb=256)
+    command = java_command(KAFKA, name, *words, heap_mb=256, tools=True)
     # Records may hold anything: what is no text must still be told apart.
     done = subprocess.run(
         command, capture_output=True, encoding="utf-8", errors="backslashreplace", timeout=2 * PATIENCE_S, check=False

@@ -10,7 +10,7 @@ import pytest
 from isthmus.config.load import Loaded, load
 from isthmus.config.schema import TuningSpec, json_schema
 from isthmus.errors import ConfigError
-from isthmus.model import Naming, Topics, Tuning
+from isthmus.model import Groups, Mm2Topics, Naming, Start, Sync, Topics, Tuning
 
 CLUSTERS = """\
 clusters:
@@ -91,7 +91,7 @@ def test_merged_keys_are_yaml_and_lawful(tmp_path: Path) -> None:
     ("added", "expected"),
     [
         ("    topcs: a\n", ":7 unknown key `topcs` in `flows[0]` [did you mean `topics`?]"),
-        ("    zzz: a\n", ":7 unknown key `zzz` in `flows[0]` [known here: exclude, from,"),
+        ("    zzz: a\n", ":7 unknown key `zzz` in `flows[0]` [known here: compression, exclude, exclude_groups, from,"),
         ("    tuning: {commit_interval: 1}\n", "[did you mean `commit_interval_ms`?]"),
         ("    naming: {seperator: _}\n", "[did you mean `separator`?]"),
         ("extra: 1\n", ":7 unknown key `extra` [known here: clusters, flows]"),
@@ -100,7 +100,7 @@ def test_merged_keys_are_yaml_and_lawful(tmp_path: Path) -> None:
         ("    lanes: 0\n", "should be greater than or equal to 1, not 0"),
         ("    replication_factor: 0\n", ":7 `flows[0].replication_factor`: -1 (the cluster's default)"),
         ("    on_gap: jump\n", "should be 'stop' or 'skip', not 'jump'"),
-        ("    naming: other\n", ":7 `flows[0].naming.policy`: should be 'default' or 'identity'"),
+        ("    naming: other\n", ":7 `flows[0].naming.policy`: should be 'default', 'identity' or 'rename'"),
         ("    naming: {separator: ''}\n", ":7 `flows[0].naming.separator`"),
         ("    topics:\n      - ok\n      - 'a['\n", ":9 `flows[0].topics[1]`: `a[` is not a regular"),
         ("    topics: 3\n", ":7 `flows[0].topics`: should be a valid list"),
@@ -222,3 +222,104 @@ def test_the_schema_speaks_the_words_of_the_file() -> None:
 def test_every_knob_of_the_model_can_be_set() -> None:
     assert set(TuningSpec.model_fields) == {knob.name for knob in dataclasses.fields(Tuning)}
     assert Tuning(**dict(TuningSpec())) == Tuning()
+
+
+WHOLE = """\
+    groups: "team-.*, x"
+    exclude_groups: [y]
+    naming: {policy: rename, prefix: a., suffix: .z, exact: {orders: sales}}
+    start: [{topics: "a.*", at: latest}, {topics: b, offsets: {"0": 7, "2": 9}}, 2026-01-31T12:00:00Z]
+    compression: zstd
+    throttle: 10MB
+    sync: {configs: false, config_exclude: a, defaults_from: source, acls: true, acls_seconds: 5}
+    mm2_topics: {heartbeats: false, offset_syncs_on: target, offset_lag_max: 0, group_offsets: true}
+"""
+
+
+def test_everything_of_mirrormaker_has_a_key(tmp_path: Path) -> None:
+    (flow,) = loaded(tmp_path, CLUSTERS + FLOW + WHOLE).flows
+    assert flow.groups == Groups(include=("team-.*", "x"), exclude=("y",))
+    assert flow.naming == Naming(policy="rename", prefix="a.", suffix=".z", exact=(("orders", "sales"),))
+    assert flow.starts == (
+        Start(topics="a.*", at="latest"),
+        Start(topics="b", at="offsets", offsets=((0, 7), (2, 9))),
+        Start(at="timestamp", timestamp_ms=1_769_860_800_000),
+    )
+    assert (flow.compression, flow.throttle) == ("zstd", 10_000_000)
+    assert flow.sync == Sync(configs=False, config_exclude=("a",), defaults_from="source", acls=True, acls_seconds=5.0)
+    assert flow.mm2_topics == Mm2Topics(
+        heartbeats=False, offset_syncs_on="target", offset_lag_max=0, group_offsets=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "starts"),
+    [
+        ("earliest", (Start(),)),
+        ("latest", (Start(at="latest"),)),
+        ("'2026-01-31T13:00:00.5+01:00'", (Start(at="timestamp", timestamp_ms=1_769_860_800_500),)),
+        ("{at: latest, topics: x}", (Start(topics="x", at="latest"),)),
+    ],
+)
+def test_a_start_may_be_one_word_one_time_or_one_rule(tmp_path: Path, written: str, starts: tuple[Start, ...]) -> None:
+    assert loaded(tmp_path, CLUSTERS + FLOW + f"    start: {written}\n").flows[0].starts == starts
+
+
+@pytest.mark.parametrize(
+    ("written", "bytes_a_second"), [("1000", 1000), ("10MB", 10**7), ("1.5 kB/s", 1500), ("2MiB", 2 << 20), ("0", 0)]
+)
+def test_a_throttle_is_a_number_or_a_text(tmp_path: Path, written: str, bytes_a_second: int) -> None:
+    assert loaded(tmp_path, CLUSTERS + FLOW + f"    throttle: {written}\n").flows[0].throttle == bytes_a_second
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        ("    naming: rename\n", ":7 `flows[0].naming`: `rename` needs a `prefix`, a `suffix` or `exact`"),
+        ("    naming: {suffix: .copy}\n", "need `policy: rename`, not `default`"),
+        ("    naming: {policy: rename, suffix: /}\n", ":7 `flows[0].naming.suffix`"),
+        ("    naming: {policy: rename, exact: {a: x, b: x}}\n", "two topics one name"),
+        ("    start: soon\n", "earliest, latest or a time such as"),
+        ("    start: 2026-01-31T12:00:00\n", "a time needs a zone"),
+        ("    start: 2026-01-31\n", "a time needs a zone"),
+        ("    start: {}\n", "either `at` or `offsets` is meant"),
+        ("    start: {att: latest}\n", "[did you mean `at`?]"),
+        ("    start: {offsets: {x: 1}}\n", ":7 `flows[0].start"),
+        ("    throttle: fast\n", "bytes per second are meant"),
+        ("    throttle: -1\n", "bytes per second are meant"),
+        ("    throttle: true\n", "bytes per second are meant"),
+        ("    compression: rar\n", ":7 `flows[0].compression`: should be"),
+        ("    sync: {acl: true}\n", "[did you mean `acls`?]"),
+        ("    sync: {acls: 1}\n", "should be a valid boolean, not 1"),
+        ("    sync: {configs_seconds: 0}\n", "should be greater than 0"),
+        ("    mm2_topics: {offset_syncs_on: east}\n", "should be 'source' or 'target', not 'east'"),
+        ("    groups: 'a['\n", ":7 `flows[0].groups[0]`: `a[` is not a regular"),
+    ],
+)
+def test_mistakes_in_the_newer_keys_are_told_with_their_line(tmp_path: Path, added: str, expected: str) -> None:
+    assert expected in told(tmp_path, CLUSTERS + FLOW + added)
+
+
+def test_the_origin_of_each_value_is_known(tmp_path: Path) -> None:
+    places = loaded(tmp_path, CLUSTERS + FLOW + "    naming: identity\n    sync: {acls: true}\n").places
+    assert places["clusters.east.bootstrap"].where == "flows.yaml:2"
+    assert places["flows.east->west.naming.policy"].where == "flows.yaml:7"
+    assert places["flows.east->west.sync.acls"].where == "flows.yaml:8"
+    assert "flows.east->west.lanes" not in places
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "doubts"),
+    [
+        ("suffix: .x", "suffix: .x", 0),
+        ("suffix: .x", "suffix: .y", 1),
+        ("exact: {a: b}", "exact: {b: a}", 1),
+        ("exact: {a: b}", "exact: {c: d}", 0),
+    ],
+)
+def test_renames_that_do_not_know_each_other_are_doubted(tmp_path: Path, there: str, back: str, doubts: int) -> None:
+    text = (
+        f"flows:\n  - {{from: east, to: west, naming: {{policy: rename, {there}}}}}\n"
+        f"  - {{from: west, to: east, naming: {{policy: rename, {back}}}}}\n"
+    )
+    assert len(loaded(tmp_path, CLUSTERS + text).warnings) == doubts

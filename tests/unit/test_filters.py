@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from isthmus.errors import ConfigError
-from isthmus.mm2.filters import TopicFilter, choose, split_list, why_not
+from isthmus.mm2.filters import ConfigFilter, GroupFilter, TopicFilter, choose, split_list, why_not
 from isthmus.mm2.javaregex import compile_java
-from isthmus.model import Cluster, Flow, Mm2Topics, Topics
+from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Sync, Topics
 
 EAST = Cluster(alias="east", bootstrap=("e:9092",))
 WEST = Cluster(alias="west", bootstrap=("w:9092",))
@@ -127,3 +127,28 @@ def test_what_cannot_mean_the_same_is_refused_by_name(pattern: str) -> None:
 def test_a_class_that_no_topic_name_can_hold_matches_nothing() -> None:
     assert not compile_java(r"a\p{Space}").fullmatch("a")
     assert not compile_java(r"\p{Blank}").fullmatch("a")
+
+
+def test_groups_are_chosen_as_topics_are() -> None:
+    wanted = GroupFilter(Groups().include, Groups().exclude)
+    assert wanted.matches("billing")
+    assert wanted.matches("Zahlungen für Öl")
+    assert not wanted.matches("console-consumer-12")
+    assert not wanted.matches("connect-x")
+    assert not GroupFilter(()).matches("billing")
+    assert not GroupFilter((".*",)).matches("a\u2028b")  # Java's `.` stops at each of its line ends
+    assert GroupFilter(("[.]x",)).matches(".x")
+
+
+def test_a_class_of_all_letters_is_refused_where_any_letter_may_come() -> None:
+    with pytest.raises(ConfigError, match="any letter may come"):
+        GroupFilter((r"\p{L}+",))
+    assert GroupFilter((r"\p{Alpha}+",)).matches("abc")
+
+
+def test_settings_are_kept_in_step_unless_excluded() -> None:
+    kept = ConfigFilter(Sync().config_exclude)
+    assert kept.matches("retention.ms")
+    assert not kept.matches("min.insync.replicas")
+    assert ConfigFilter(()).matches("min.insync.replicas")
+    assert not ConfigFilter((r"min\..*",)).matches("min.insync.replicas")

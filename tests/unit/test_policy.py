@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isthmus.mm2 import policy
-from isthmus.model import Cluster, Flow, Naming
+from isthmus.model import Cluster, Flow, Mm2Topics, Naming
 
 EAST = Cluster(alias="east", bootstrap=("e:9092",))
 WEST = Cluster(alias="west", bootstrap=("w:9092",))
@@ -100,3 +100,55 @@ def test_heartbeats_are_known_at_any_hop() -> None:
     assert policy.is_heartbeats(DEFAULT, "heartbeats")
     assert policy.is_heartbeats(DEFAULT, "north.east.heartbeats")
     assert not policy.is_heartbeats(DEFAULT, "my-heartbeats")
+
+
+COPY = Naming(policy="rename", suffix=".copy")
+BOTH = Naming(policy="rename", prefix="a-", suffix="-z", exact=(("orders", "sales"),))
+
+
+def test_renaming_puts_exact_names_before_prefix_and_suffix() -> None:
+    assert policy.remote_topic(flow(COPY), "orders") == "orders.copy"
+    assert policy.remote_topic(flow(BOTH), "orders") == "sales"
+    assert policy.remote_topic(flow(BOTH), "bills") == "a-bills-z"
+    assert policy.remote_topic(flow(COPY), "heartbeats") == "east.heartbeats"
+
+
+@pytest.mark.parametrize(
+    ("naming", "topic", "upstream"),
+    [
+        (COPY, "orders.copy", "orders"),
+        (COPY, "orders", None),
+        (COPY, ".copy", None),
+        (BOTH, "a-bills-z", "bills"),
+        (BOTH, "a-bills", None),
+        (BOTH, "bills-z", None),
+        (BOTH, "sales", "orders"),
+        (Naming(policy="rename", prefix="aba", suffix="ba"), "aba", None),
+    ],
+)
+def test_a_new_name_tells_the_old_one(naming: Naming, topic: str, upstream: str | None) -> None:
+    assert policy.upstream_topic(naming, topic) == upstream
+    assert policy.original_topic(naming, topic) == (upstream or topic)
+    assert policy.topic_source(naming, topic, "east") == ("east" if upstream else None)
+
+
+def test_what_carries_the_new_name_is_not_carried_again() -> None:
+    assert policy.is_cycle(flow(COPY), "orders.copy")
+    assert not policy.is_cycle(flow(COPY), "orders")
+    assert policy.is_cycle(flow(BOTH), "sales")
+    swap = Naming(policy="rename", exact=(("a", "b"), ("b", "a")))
+    assert not policy.is_cycle(flow(swap), "a")
+    assert policy.original_topic(swap, "a") == "b"
+    assert policy.is_cycle(flow(COPY), "west.heartbeats")
+
+
+def test_mirrormakers_own_topics_have_its_names() -> None:
+    plain = flow()
+    assert policy.offset_syncs_topic(plain) == "mm2-offset-syncs.west.internal"
+    on_target = Flow(source=EAST, target=WEST, mm2_topics=Mm2Topics(offset_syncs_on="target"))
+    assert policy.offset_syncs_topic(on_target) == "mm2-offset-syncs.east.internal"
+    assert policy.checkpoints_topic(plain) == "east.checkpoints.internal"
+    assert policy.checkpoints_topic(flow(Naming(separator="_"))) == "east_checkpoints_internal"
+    dotted = flow(Naming(separator="_", internal_separator="."))
+    assert policy.checkpoints_topic(dotted) == "east.checkpoints.internal"
+    assert policy.heartbeats_topic(dotted) == "east_heartbeats"

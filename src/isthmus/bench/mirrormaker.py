@@ -34,7 +34,7 @@ def command(crossing: Crossing, folder: Path, *, exactly_once: bool) -> list[str
     settings = properties(crossing, exactly_once=exactly_once)
     file.write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
     main = "org.apache.kafka.connect.mirror.MirrorMaker"
-    return [str(machine.java()), *JVM, "-cp", jars.classpath(), main, str(file)]
+    return [str(machine.java()), *JVM, "-cp", jars.classpath(jars.jars()), main, str(file)]
 
 
 def properties(crossing: Crossing, *, exactly_once: bool) -> dict[str, str]:

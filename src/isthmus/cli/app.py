@@ -16,11 +16,14 @@ from rich.console import Console
 from rich.text import Text
 
 from isthmus import __version__
-from isthmus.cli import lab
+from isthmus.cli import config, lab
 from isthmus.cli.bench import bench
 from isthmus.cli.demo import demo
 from isthmus.cli.plan import plan
+from isthmus.cli.positions import positions
+from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.run import run
+from isthmus.cli.steer import apply, pause, resume, throttle
 from isthmus.errors import IsthmusError
 
 app = typer.Typer(
@@ -32,8 +35,17 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(plan)
+app.command()(positions)
+app.command()(pause)
+app.command()(resume)
+app.command()(throttle)
+app.command()(apply)
+app.command()(topics)
+app.command()(produce)
+app.command()(consume)
 app.command()(demo)
 app.command()(bench)
+app.add_typer(config.app, name="config")
 app.add_typer(lab.app, name="lab")
 
 

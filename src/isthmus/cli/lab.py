@@ -44,7 +44,7 @@ def up(
 ) -> None:
     """Start clusters. Runs until Ctrl-C, or with --detach until `isthmus lab down`."""
     if detach:
-        kafka_jars.jars(version, say=_progress)
+        kafka_jars.broker_jars(version, say=_progress)
         lab = supervisor.detach(clusters, brokers=brokers, version=version, folder=folder)
         _show(lab, output, "Stop it with: isthmus lab down")
         return

@@ -1,4 +1,4 @@
-"""`isthmus run FILE`: replicate the flows of a file."""
+"""`isthmus run [FILE]`: replicate the flows of a file, or of the environment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from isthmus.cli.config import File, Secrets, loaded_from, warn
 from isthmus.cli.render import Output, Screen, summary
-from isthmus.config.load import load
 from isthmus.engine.run import Options, replicate
 from isthmus.errors import ConfigError, IsthmusError, PartitionStopped
 from isthmus.model import Flow
@@ -18,7 +18,8 @@ from isthmus.observe.status import FlowStatus
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="Isthmus YAML, or a MirrorMaker 2 mm2.properties.")],
+    file: File = None,
+    secrets: Secrets = None,
     master: Annotated[str, typer.Option(help="Spark master: local[*], spark://…, k8s://…, yarn.")] = "local[*]",
     lanes: Annotated[int, typer.Option(help="Lanes per flow; overrides the file.", min=0)] = 0,
     until_caught_up: Annotated[
@@ -36,7 +37,7 @@ def run(
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print at the end.")] = Output.text,
 ) -> None:
     """Replicate topics exactly once, until Ctrl-C (or until caught up)."""
-    loaded = load(file)
+    loaded = loaded_from(file, secrets)
     flows = [_with_lanes(flow, lanes) for flow in loaded.flows]
     options = Options(
         master=master,
@@ -44,18 +45,44 @@ def run(
         take_over=take_over,
         forget=tuple(forget or ()),
         spark_conf=dict(_pair(text) for text in conf or ()),
+        edited=_Edits(file, secrets, lanes),
     )
     console = Console(stderr=True)
-    for warning in loaded.warnings:
-        console.print(f"[yellow]warning[/] {warning}", highlight=False)
+    warn(loaded)
     try:
         with Screen(console) as screen:
             ended = replicate(flows, options, screen.show)
     except IsthmusError as error:
-        error.where = error.where or str(file)  # a cluster that does not answer, for one: its address is from there
+        # A cluster that does not answer, for one: its address is from there.
+        error.where = error.where or str(loaded.origin)
         raise
     summary(ended, output)
     _refuse_stopped(ended)
+
+
+class _Edits:
+    """Asked now and then: the flows of the file, if it was changed since the last time. An environment never is."""
+
+    def __init__(self, file: Path | None, secrets: Path | None, lanes: int) -> None:
+        self._file = file
+        self._secrets = secrets
+        self._lanes = lanes
+        self._seen = self._look()
+
+    def __call__(self) -> list[Flow] | None:
+        if (now := self._look()) == self._seen or now is None:
+            return None  # also while an editor has it away for a moment
+        self._seen = now
+        return [_with_lanes(flow, self._lanes) for flow in loaded_from(self._file, self._secrets).flows]
+
+    def _look(self) -> tuple[int, int] | None:
+        if self._file is None:
+            return None
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size
 
 
 def _with_lanes(flow: Flow, lanes: int) -> Flow:

@@ -1,47 +1,82 @@
-"""From a file to flows: which format it is, what is wrong with it, what it asks for.
+"""From a file, or the environment, to flows: which format it is, and what in it is doubtful.
 
-Owns reading our YAML and the checks that span several parts of a file: clusters that exist, flows that lead
-somewhere else, no direction twice. Must stay true: either every flow of the file is fit to run, or ONE
-ConfigError tells everything that is wrong, with lines; values of `properties` never appear in it, since they
-may be secrets. MirrorMaker 2's format is read in `properties`.
+Must stay true: either every flow of the file is fit to run, or ONE ConfigError tells everything that is wrong, with
+lines. Each format has a reader of its own: `flowfile` (our YAML), `properties` (MirrorMaker 2), `strimzi`, `setenv`
+and `reo` (the environment).
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
-
-from isthmus.config import properties
-from isthmus.config.places import Document, Problem, Trail, nearest, read_yaml, refusal
-from isthmus.config.schema import ALIAS, ClusterSpec, FileSpec, FlowSpec, keys_at
+from isthmus.config import flowfile, properties, reo, setenv, strimzi
+from isthmus.config.places import Place, Problem, read_yaml, refusal
+from isthmus.config.substitute import Providers, plain
 from isthmus.errors import ConfigError
-from isthmus.model import Cluster, Flow, Naming, Topics, Tuning
+from isthmus.model import Flow
 
 _PROPERTIES_LINE = re.compile(rb"^[ \t]*(clusters|\S+->\S+)[ \t]*=", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a file asks for, and what in it will have no effect."""
+    """What a file asks for, what in it will have no effect, and where each value stands (see `places`)."""
 
     flows: tuple[Flow, ...]
     warnings: tuple[str, ...]
     origin: Path
+    places: Mapping[str, Place] = field(default_factory=dict, repr=False)
+    format: str = "yaml"
 
 
-def load(path: Path) -> Loaded:
-    """Read and check a configuration file; ConfigError if anything in it is wrong."""
+def load(path: Path, *, secrets: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
+    """Read and check a configuration file; ConfigError if anything in it is wrong.
+
+    `secrets` holds a folder per secret with a file per key; `environ` is what `${X}` means, else the process's own.
+    """
     raw = _bytes(path)
+    providers = Providers(path.parent, secrets)
+    if environ is not None:
+        providers = Providers(path.parent, secrets, environ)
+    kind, (flows, warnings, places) = _read(path, raw, providers)
+    return _loaded(flows, warnings, path, places, kind)
+
+
+def load_environment(environ: Mapping[str, str] | None = None) -> Loaded:
+    """The flow that kafka-reo's variables describe; ConfigError if there are none."""
+    environ = os.environ if environ is None else environ
+    if not reo.describes_flow(environ):
+        hint = "name a FILE, or set kafka-reo's variables (KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS and so on)"
+        raise ConfigError("no FILE is named, and the environment describes no flow", hint=hint)
+    flows, warnings, places = reo.read(environ)
+    return _loaded(flows, warnings, reo.ORIGIN, places, "environment")
+
+
+def _loaded(
+    flows: tuple[Flow, ...], warnings: tuple[str, ...], origin: Path, places: Mapping[str, Place], kind: str
+) -> Loaded:
+    bare: tuple[Flow, ...] = plain(flows)
+    return Loaded(bare, (*warnings, *_doubts(bare)), origin, places, kind)
+
+
+_Read = tuple[tuple[Flow, ...], tuple[str, ...], dict[str, Place]]
+
+
+def _read(path: Path, raw: bytes, providers: Providers) -> tuple[str, _Read]:
     if _is_properties(path, raw):
-        flows, warnings = properties.read(raw, path)
-    else:
-        flows, warnings = read(_decoded(raw, path), path), ()
-    return Loaded(flows, (*warnings, *_doubts(flows)), path)
+        return "properties", properties.read(raw, path, providers)
+    text = _decoded(raw, path)
+    if path.suffix == ".sh":
+        return "setenv", setenv.read(text, path, providers)
+    document = read_yaml(text, path)
+    if isinstance(document.data, dict) and document.data.get("kind") == strimzi.KIND:
+        return "strimzi", strimzi.read(document, path, providers)
+    flows, places = flowfile.read(document, path, providers)
+    return "yaml", (flows, (), places)
 
 
 def _bytes(path: Path) -> bytes:
@@ -55,7 +90,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _is_properties(path: Path, raw: bytes) -> bool:
-    if path.suffix in (".yaml", ".yml", ".properties"):
+    if path.suffix in (".yaml", ".yml", ".sh", ".properties"):
         return path.suffix == ".properties"
     return _PROPERTIES_LINE.search(raw) is not None
 
@@ -66,147 +101,6 @@ def _decoded(raw: bytes, path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise refusal(path, [Problem(line, "not UTF-8 text", "save the file as UTF-8")]) from None
-
-
-def read(text: str, path: Path) -> tuple[Flow, ...]:
-    """Our YAML into flows."""
-    document = read_yaml(text, path)
-    problems = list(_cross_problems(document))
-    try:
-        spec = FileSpec.model_validate(document.data)
-    except ValidationError as error:
-        problems += [_problem(document, detail) for detail in error.errors(include_url=False)]
-        raise refusal(path, problems) from None
-    if problems:
-        raise refusal(path, problems)
-    clusters = {alias: _cluster(alias, cluster) for alias, cluster in spec.clusters.items()}
-    return tuple(_flow(flow, clusters) for flow in spec.flows)
-
-
-def _cluster(alias: str, spec: ClusterSpec) -> Cluster:
-    return Cluster(alias=alias, bootstrap=tuple(spec.bootstrap), settings=dict(spec.properties))
-
-
-def _flow(spec: FlowSpec, clusters: dict[str, Cluster]) -> Flow:
-    return Flow(
-        source=clusters[spec.source],
-        target=clusters[spec.target],
-        topics=Topics(include=tuple(spec.topics), exclude=tuple(spec.exclude)),
-        naming=Naming(policy=spec.naming.policy, separator=spec.naming.separator),
-        lanes=spec.lanes,
-        replication_factor=spec.replication_factor,
-        internal_replication_factor=spec.internal_replication_factor,
-        on_gap=spec.on_gap,
-        tuning=Tuning(**dict(spec.tuning)),
-    )
-
-
-# --- what is wrong with one value -------------------------------------------------------------
-
-
-def _problem(document: Document, detail: Any) -> Problem:
-    trail: Trail = detail["loc"]
-    line = document.line(trail)
-    name = _spelled(trail) or "the file"
-    if detail["type"] == "extra_forbidden":
-        inside = f" in `{_spelled(trail[:-1])}`" if trail[:-1] else ""
-        return Problem(line, f"unknown key `{trail[-1]}`{inside}", nearest(str(trail[-1]), keys_at(trail[:-1])))
-    if detail["type"] == "missing":
-        return Problem(line, f"`{name}` is missing", f"add `{trail[-1]}:` there")
-    return Problem(line, f"`{name}`: {_wrong(detail)}")
-
-
-def _wrong(detail: Any) -> str:
-    says = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    value = detail["input"]
-    shown = isinstance(value, str | int | float) and detail["type"] != "value_error"
-    return f"{says}, not {value!r}" if shown and "properties" not in detail["loc"] else says
-
-
-def _spelled(trail: Trail) -> str:
-    """`flows[0].tuning.commit_bytes`, as a reader would say it."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in trail)
-    return "".join(steps).removeprefix(".")
-
-
-# --- what is wrong between values -------------------------------------------------------------
-
-
-def _cross_problems(document: Document) -> Iterator[Problem]:
-    """Looks at raw data, so that these are told together with what pydantic finds."""
-    data = document.data if isinstance(document.data, dict) else {}
-    clusters, flows = data.get("clusters"), data.get("flows")
-    if not isinstance(clusters, dict):
-        return
-    yield from _alias_problems(document, clusters)
-    seen: dict[tuple[object, object], int] = {}
-    for at, flow in enumerate(flows if isinstance(flows, list) else ()):
-        if isinstance(flow, dict):
-            yield from _end_problems(document, clusters, flow, at)
-            yield from _pair_problems(document, flow, at, seen)
-            yield from _timing_problems(document, flow, at)
-
-
-def _alias_problems(document: Document, clusters: dict[str, object]) -> Iterator[Problem]:
-    for alias in clusters:
-        if not ALIAS.fullmatch(alias):
-            hint = "use letters, digits, `-` and `_`: it becomes part of topic names"
-            yield Problem(document.line(("clusters", alias)), f"`{alias}` cannot be a cluster's alias", hint)
-
-
-def _end_problems(
-    document: Document, clusters: dict[str, object], flow: dict[str, object], at: int
-) -> Iterator[Problem]:
-    for end in ("from", "to"):
-        alias = flow.get(end)
-        if isinstance(alias, str) and alias not in clusters:
-            text = f"`flows[{at}].{end}`: there is no cluster `{alias}`"
-            yield Problem(document.line(("flows", at, end)), text, nearest(alias, clusters))
-    separator = _separator(flow.get("naming"))
-    source = flow.get("from")
-    if isinstance(source, str) and source in clusters and separator and separator in source:
-        text = f"`{source}` holds the separator `{separator}`, so circles could not be noticed"
-        yield Problem(document.line(("flows", at, "from")), text, "choose another alias or `naming.separator`")
-
-
-def _separator(naming: object) -> str:
-    """The separator that tells prefixes apart; empty where names are kept or the value is wrong anyway."""
-    match naming:
-        case None | "default":
-            return Naming().separator
-        case {"policy": "identity"}:
-            return ""
-        case {"separator": str(separator)}:
-            return separator
-        case {}:
-            return Naming().separator
-    return ""
-
-
-def _pair_problems(
-    document: Document, flow: dict[str, object], at: int, seen: dict[tuple[object, object], int]
-) -> Iterator[Problem]:
-    pair = (flow.get("from"), flow.get("to"))
-    if not all(isinstance(end, str) for end in pair):
-        return
-    line = document.line(("flows", at, "from"))
-    if pair[0] == pair[1]:
-        yield Problem(line, f"the flow {pair[0]}->{pair[1]} leads to where it comes from", "name another cluster")
-    elif pair in seen:
-        text = f"the flow {pair[0]}->{pair[1]} stands twice, first in line {seen[pair]}"
-        yield Problem(line, text, "put all its topics into one flow")
-    seen.setdefault(pair, line)
-
-
-def _timing_problems(document: Document, flow: dict[str, object], at: int) -> Iterator[Problem]:
-    tuning = flow.get("tuning")
-    given = tuning if isinstance(tuning, dict) else {}
-    interval = given.get("commit_interval_ms", Tuning().commit_interval_ms)
-    timeout = given.get("transaction_timeout_ms", Tuning().transaction_timeout_ms)
-    if isinstance(interval, int) and isinstance(timeout, int) and 0 < timeout <= interval:
-        text = f"a transaction would time out ({timeout} ms) before it is committed ({interval} ms)"
-        trail = ("flows", at, "tuning", "commit_interval_ms")
-        yield Problem(document.line(trail), text, "make commit_interval_ms smaller")
 
 
 # --- what is lawful, but hardly meant ---------------------------------------------------------
@@ -220,6 +114,7 @@ def _doubts(flows: tuple[Flow, ...]) -> Iterator[str]:
                 f"flows {source}->{target} and {target}->{source} both keep topic names: a topic "
                 "that both carry would go round for ever; give them topics that differ"
             )
+    yield from _renaming_loops(flows)
     for flow in flows:
         if flow.naming.policy == "default" and flow.naming.separator in flow.source.alias:
             yield (
@@ -230,4 +125,20 @@ def _doubts(flows: tuple[Flow, ...]) -> Iterator[str]:
             yield (
                 f"flow {flow.name}: source and target name the same broker; if they are one cluster, copies "
                 "that match `topics` would be copied again"
+            )
+
+
+def _renaming_loops(flows: tuple[Flow, ...]) -> Iterator[str]:
+    """A renamed topic is known by its new name only: flows that rename differently do not know each other's copies."""
+    renaming = {(f.source.alias, f.target.alias): f.naming for f in flows if f.naming.policy == "rename"}
+    for (source, target), naming in renaming.items():
+        back = renaming.get((target, source))
+        if back is None or source > target:
+            continue
+        there_and_back = {(new, old) for old, new in naming.exact} & set(back.exact)
+        affixes = (naming.prefix, naming.suffix), (back.prefix, back.suffix)
+        if there_and_back or (affixes[0] != affixes[1] and all(any(affix) for affix in affixes)):
+            yield (
+                f"flows {source}->{target} and {target}->{source} rename differently: a topic that both carry would go "
+                "round for ever; give them topics that differ, or the same prefix and suffix"
             )

@@ -1,6 +1,7 @@
 """Where in a file things stand, and how trouble there is told.
 
-Owns line numbers: of every key and item of a YAML text, by the path that leads to it, and of a mistake.
+Owns line numbers: of every key and item of a YAML text, by the path that leads to it, and of a mistake; and the
+origin of each value of the model, under the name that our YAML has for it (`flows.east->west.lanes`).
 Must stay true: all problems of a file become ONE ConfigError, in the order of the file, each with its line.
 What a file should hold is not known here.
 """
@@ -29,6 +30,18 @@ class Problem:
 
     def told(self, path: Path) -> str:
         return f"{place(path, self.line)}: {self.text}" + (f"; {self.hint}" if self.hint else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value of the model comes from, in words; and, if providers had a part in it, what stood there."""
+
+    where: str
+    reference: object = None
+
+
+DEFAULT = Place("default")
+MM2_DEFAULT = Place("default of MirrorMaker 2")
 
 
 def place(path: Path, line: int) -> str:

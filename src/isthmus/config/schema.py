@@ -2,13 +2,15 @@
 
 Owns which keys there are, their types, bounds and defaults (defaults come from `isthmus.model`, which stays
 the one place for them). Must stay true: an unknown key is an error, and a value is never quietly bent to
-another type. What concerns several parts at once (does the cluster exist?) is checked in `load`.
+another type, except where a `${...}` gave the text of a number. What concerns several parts at once (does the
+cluster exist?) is checked in `load`; what single texts mean, in `values`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,37 +21,60 @@ from pydantic import (
     Field,
     WithJsonSchema,
     create_model,
+    model_validator,
 )
 
+from isthmus.config import values
+from isthmus.config.substitute import Resolved, keep
 from isthmus.errors import ConfigError
 from isthmus.mm2.filters import split_list
 from isthmus.mm2.javaregex import compile_java
-from isthmus.model import Naming, Topics, Tuning
+from isthmus.model import Groups, Mm2Topics, Naming, Start, Sync, Topics, Tuning
 
 ALIAS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
-_STRICT = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
-_BROKER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
+TOPIC_PART = r"^[A-Za-z0-9._-]*$"
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _MAY_BE_ZERO = {"merge_below_bytes", "fetch_wait_ms"}
 
 
+class Spec(BaseModel):
+    """Strict; but the text of a provider is all that a provider can give, so it may stand for a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_resolved(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        kinds = {info.alias or name: info.annotation for name, info in cls.model_fields.items()}
+        return {key: _as_kind(value, kinds.get(key)) for key, value in data.items()}
+
+
+def _as_kind(value: object, kind: object) -> object:
+    if not isinstance(value, Resolved) or kind not in (int, float, bool):
+        return value
+    text = value.strip().lower()
+    if kind is bool:
+        return {"true": True, "false": False}.get(text, value)
+    if re.fullmatch(r"[+-]?\d{1,18}", text):
+        return int(text)
+    return float(text) if kind is float and re.fullmatch(r"\d{1,18}\.\d{1,18}", text) else value
+
+
 def _split(value: object) -> object:
-    return list(split_list(value)) if isinstance(value, str) else value
+    return [keep(value, item) for item in split_list(value)] if isinstance(value, str) else value
 
 
-def _usable_regex(pattern: str) -> str:
-    try:
-        compile_java(pattern)
-    except ConfigError as error:
-        raise ValueError(error.message) from None
-    return pattern
+def _usable(*, any_text: bool) -> Callable[[str], str]:
+    def check(pattern: str) -> str:
+        try:
+            compile_java(pattern, any_text=any_text)
+        except ConfigError as error:
+            raise ValueError(error.message) from None
+        return pattern
 
-
-def broker(address: str) -> str:
-    """`host:port`, checked; ValueError otherwise."""
-    found = _BROKER.fullmatch(address)
-    if not found or not 0 < int(found[2]) < 65536:
-        raise ValueError(f"`{address}` is not a broker address: host:port is meant")
-    return address
+    return check
 
 
 def _factor(value: int) -> int:
@@ -70,62 +95,143 @@ def _named(value: object) -> object:
 
 
 _TEXT_OR_LIST = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+_REGEXES = WithJsonSchema({**_TEXT_OR_LIST, "description": "Java regular expressions, full match: comma list or list."})
 
 Brokers = Annotated[
-    list[Annotated[str, AfterValidator(broker)]],
+    list[Annotated[str, AfterValidator(values.broker)]],
     Field(min_length=1),
     BeforeValidator(_split),
     WithJsonSchema({**_TEXT_OR_LIST, "description": "Brokers to ask first: host:port, comma list or list."}),
 ]
-Regexes = Annotated[
-    list[Annotated[str, AfterValidator(_usable_regex)]],
-    BeforeValidator(_split),
-    WithJsonSchema({**_TEXT_OR_LIST, "description": "Java regular expressions, full match: comma list or list."}),
+Regexes = Annotated[list[Annotated[str, AfterValidator(_usable(any_text=False))]], BeforeValidator(_split), _REGEXES]
+GroupRegexes = Annotated[
+    list[Annotated[str, AfterValidator(_usable(any_text=True))]], BeforeValidator(_split), _REGEXES
 ]
 Factor = Annotated[
     int, AfterValidator(_factor), WithJsonSchema({"type": "integer", "minimum": -1, "not": {"const": 0}})
 ]
 PropertyText = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
+Rate = Annotated[
+    int,
+    BeforeValidator(values.amount),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
+]
 
 
-class ClusterSpec(BaseModel):
+class ClusterSpec(Spec):
     """How to reach one cluster."""
 
-    model_config = _STRICT
     bootstrap: Brokers
     properties: dict[str, PropertyText] = Field(
         default_factory=dict, description="Kafka client properties (security, timeouts)."
     )
 
 
-class NamingSpec(BaseModel):
+class NamingSpec(Spec):
     """How topics are called on the target."""
 
-    model_config = _STRICT
-    policy: Literal["default", "identity"] = "default"
+    policy: Literal["default", "identity", "rename"] = "default"
     separator: str = Field(default=Naming().separator, pattern=r"^[A-Za-z0-9._-]+$")
+    prefix: str = Field(default="", pattern=TOPIC_PART, description="For `rename`: put before the topic's name.")
+    suffix: str = Field(default="", pattern=TOPIC_PART, description="For `rename`: put after the topic's name.")
+    exact: dict[str, Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]] = Field(
+        default_factory=dict, description="For `rename`: source topic to target topic; before prefix and suffix."
+    )
+    internal_separator: str = Field(
+        default="", pattern=TOPIC_PART, description="In names of MirrorMaker 2's internal topics, if not the same."
+    )
+
+    @model_validator(mode="after")
+    def _check_rename(self) -> NamingSpec:
+        changes = bool(self.prefix or self.suffix or self.exact)
+        if self.policy == "rename" and not changes:
+            raise ValueError("`rename` needs a `prefix`, a `suffix` or `exact` names; `identity` keeps names")
+        if self.policy != "rename" and changes:
+            raise ValueError(f"`prefix`, `suffix` and `exact` need `policy: rename`, not `{self.policy}`")
+        if len(set(self.exact.values())) < len(self.exact):
+            raise ValueError("`exact` gives two topics one name: their records would mix")
+        return self
 
 
-def _knobs() -> dict[str, Any]:
+class StartSpec(Spec):
+    """Where topics begin that have no progress yet."""
+
+    topics: Annotated[str, AfterValidator(_usable(any_text=False))] = ".*"
+    at: Any = Field(default=None, description="earliest, latest, or a time with its zone.")
+    offsets: dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], Annotated[int, Field(ge=0)]] = Field(
+        default_factory=dict, description="Partition (in quotes) to offset; other partitions begin at the earliest."
+    )
+
+    @model_validator(mode="after")
+    def _check_one(self) -> StartSpec:
+        if (self.at is None) == (not self.offsets):
+            raise ValueError("either `at` or `offsets` is meant")
+        if self.at is not None:
+            values.start(self.at)
+        return self
+
+    def start(self) -> Start:
+        if self.at is not None:
+            return values.start(self.at, self.topics)
+        offsets = tuple(sorted((int(partition), offset) for partition, offset in self.offsets.items()))
+        return Start(topics=self.topics, at="offsets", offsets=offsets)
+
+
+def _starts(value: object) -> object:
+    rules = value if isinstance(value, list) else [value]
+    return [rule if isinstance(rule, dict | StartSpec) else {"at": rule} for rule in rules]
+
+
+Starts = Annotated[
+    list[StartSpec],
+    BeforeValidator(_starts),
+    WithJsonSchema(
+        {
+            "description": "earliest, latest, a time with its zone; or rules, of which the first that matches counts.",
+            "anyOf": [
+                {"type": "string"},
+                StartSpec.model_json_schema(),
+                {"type": "array", "items": StartSpec.model_json_schema()},
+            ],
+        }
+    ),
+]
+
+
+def _knobs(kind: type[Any], **own: Any) -> dict[str, Any]:
+    """Fields made from a dataclass, so that what is added there is at once known here."""
     fields: dict[str, Any] = {}
-    for knob in dataclasses.fields(Tuning):
-        bound = Field(knob.default, ge=0) if knob.name in _MAY_BE_ZERO else Field(knob.default, gt=0)
-        fields[knob.name] = (type(knob.default), bound)
+    for knob in dataclasses.fields(kind):
+        default: Any = knob.default
+        if knob.name in own:
+            fields[knob.name] = (own[knob.name], list(default) if isinstance(default, tuple) else default)
+        elif isinstance(default, bool):
+            fields[knob.name] = (bool, default)
+        else:
+            bound = Field(default, ge=0) if knob.name in _MAY_BE_ZERO else Field(default, gt=0)
+            fields[knob.name] = (type(default), bound)
     return fields
 
 
-# Made from the dataclass, so that a knob added there is at once known here.
-TuningSpec = create_model("TuningSpec", __config__=_STRICT, __doc__=Tuning.__doc__, **_knobs())
+def _made(name: str, kind: type[Any], **own: Any) -> type[Spec]:
+    return create_model(name, __base__=Spec, __doc__=kind.__doc__, **_knobs(kind, **own))
 
 
-class FlowSpec(BaseModel):
+_SIDE = Literal["source", "target"]
+TuningSpec = _made("TuningSpec", Tuning)
+SyncSpec = _made("SyncSpec", Sync, config_exclude=Regexes, defaults_from=_SIDE)
+Mm2TopicsSpec = _made("Mm2TopicsSpec", Mm2Topics, offset_syncs_on=_SIDE, offset_lag_max=Annotated[int, Field(ge=0)])
+
+
+class FlowSpec(Spec):
     """One direction of replication."""
 
-    model_config = _STRICT
     source: str = Field(alias="from", description="Alias of the cluster to read from.")
     target: str = Field(alias="to", description="Alias of the cluster to write to.")
     topics: Regexes = Field(default=list(Topics().include))
     exclude: Regexes = Field(default=list(Topics().exclude))
+    groups: GroupRegexes = Field(default=list(Groups().include))
+    exclude_groups: GroupRegexes = Field(default=list(Groups().exclude))
     naming: Annotated[
         NamingSpec,
         BeforeValidator(_named),
@@ -133,19 +239,34 @@ class FlowSpec(BaseModel):
     ] = NamingSpec()
     lanes: int = Field(default=1, ge=1, description="Spark jobs that share the work; MirrorMaker 2's tasks.max.")
     replication_factor: Factor = Field(default=-1, description="Of topics created on the target.")
-    internal_replication_factor: Factor = Field(default=-1, description="Of progress and control topics.")
+    internal_replication_factor: Factor = Field(default=-1, description="Of progress, control and MM2's topics.")
     on_gap: Literal["stop", "skip"] = Field(
         default="stop", description="When the source deleted records before they were copied."
     )
+    start: Starts = Field(default=[])
+    compression: Literal["", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
+        default="", description="Codec of batches on the target; empty keeps what the source has."
+    )
+    throttle: Rate = Field(default=0, description="Bytes per second over all lanes, also as 10MB; 0: no limit.")
+    sync: SyncSpec = SyncSpec()  # type: ignore[valid-type]
+    mm2_topics: Mm2TopicsSpec = Mm2TopicsSpec()  # type: ignore[valid-type]
     tuning: TuningSpec = TuningSpec()  # type: ignore[valid-type]
 
 
-class FileSpec(BaseModel):
+class FileSpec(Spec):
     """A whole configuration file."""
 
-    model_config = _STRICT
     clusters: dict[str, ClusterSpec]
     flows: Annotated[list[FlowSpec], Field(min_length=1)]
+
+
+_PARTS: dict[str, type[BaseModel]] = {
+    "naming": NamingSpec,
+    "tuning": TuningSpec,
+    "sync": SyncSpec,
+    "mm2_topics": Mm2TopicsSpec,
+    "start": StartSpec,
+}
 
 
 def keys_at(trail: tuple[str | int, ...]) -> list[str]:
@@ -157,10 +278,8 @@ def keys_at(trail: tuple[str | int, ...]) -> list[str]:
             return _keys(ClusterSpec)
         case ("flows", _):
             return _keys(FlowSpec)
-        case (_, _, "naming"):
-            return _keys(NamingSpec)
-        case (_, _, "tuning"):
-            return _keys(TuningSpec)
+        case ("flows", _, str(part), *_) if part in _PARTS:
+            return _keys(_PARTS[part])
     return []
 
 

@@ -8,6 +8,8 @@ Keys, all JSON values:
     status/<lane>         what a lane did lately, about once a second
     topic/<name>          ids of a source topic and its target, as first copied (I5)
     gap/<topic>/<p>/<n>   source offsets that were lost for good (I6)
+    wish/<what>           what an operator asks: pause, throttle, settings
+    heard                 the newest wish that the driver carried out or refused
     snapshot              progress up to a cut, so that a start reads only the tail
 
 What must stay true: a claim's key is unique to its attempt, so that compaction can never remove the first

@@ -23,7 +23,8 @@ from isthmus.engine.orders import Assignment, Order, Receipt
 from isthmus.engine.plan import plan_flow
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
-from isthmus.engine.survey import chosen_topics, committed_ends, refuse_nothing, refuse_uncreatable
+from isthmus.engine.steering import Steering
+from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_uncreatable
 from isthmus.engine.upkeep import Upkeep
 from isthmus.engine.writer import CONNECTOR
 from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceError, TargetError, WireError
@@ -31,8 +32,9 @@ from isthmus.mm2.progress import java_partition, progress_key
 from isthmus.model import Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
 from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
-from isthmus.wire.transaction import list_transactional_ids, speaks_second_protocol
+from isthmus.wire.transaction import speaks_second_protocol
 
 _SNAPSHOT_EVERY_S = 60.0
 _RETRY_REFUSED_EVERY_S = 60.0
@@ -68,20 +70,26 @@ class Driver:
         timeout_s = flow.tuning.request_timeout_ms / 1000
         self._source = Client(flow.source, timeout_s=timeout_s)
         self._target = Client(flow.target, timeout_s=timeout_s)
-        self._journal = Journal(self._target, flow.control_topic)
-        self._lease = Lease(flow, self._journal)
+        self.journal = Journal(self._target, flow.control_topic)
+        self._lease = Lease(flow, self.journal)
         self._ledger = Ledger(self._target, flow.progress_topic, flow.source.alias, CONNECTOR)
         self._ledger_lock = asyncio.Lock()
-        self._view = ControlView()
+        self.view = ControlView()
         self._cursor = 0
-        self._roster = Roster(flow, self._source, self._target, self._journal, self.scene)
+        self._roster = Roster(flow, self._source, self._target, self.journal, self.scene)
         self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self._roster.remotes)
         self._work = [asyncio.Event() for _ in range(flow.lanes)]
         self._until: dict[TopicPartition, int] = {}
         self._strikes: dict[TopicPartition, int] = {}  # of partitions that made an order void
+        self._most_records: dict[TopicPartition, int] = {}  # what the target takes in one batch, where that was found
         self._resting: set[TopicPartition] = set()  # refused under the first protocol: out of orders for a while
         self._stopping = asyncio.Event()
         self._rival: RivalError | None = None
+        self._lanes: list[asyncio.Task[None]] = []
+        self.gate = asyncio.Event()  # shut while lanes are dealt anew: no order is made
+        self.gate.set()
+        self.busy = 0  # orders that are made or run
+        self.steering = Steering(self)
 
     # -- the whole run -------------------------------------------------------------------------
 
@@ -90,13 +98,13 @@ class Driver:
         try:
             await self._start()
             standing = [asyncio.ensure_future(work) for work in (self._tend(), self._upkeep.run())]
-            lanes = [asyncio.ensure_future(self._drive(lane)) for lane in range(self.flow.lanes)]
+            self._start_lanes()
             try:
-                await self._until_done(lanes, standing)
+                await self._until_done(standing)
             finally:
                 for work in standing:
                     work.cancel()
-                await asyncio.gather(*standing, return_exceptions=True)
+                await asyncio.gather(*standing, self.steering.end(), return_exceptions=True)
             await self._finish()
         finally:
             self._source.close()
@@ -110,24 +118,32 @@ class Driver:
             event.set()
         wants = {f"want/{lane}": self._want(lane, "stop") for lane in range(self.flow.lanes)}
         try:
-            await control.write(self._journal, wants)
+            await control.write(self.journal, wants)
         except WireError as error:
             self.scene.note(f"the lanes could not be told to stop ({error}); they end with the lease")
 
-    async def _until_done(self, lanes: list[asyncio.Task[None]], standing: list[asyncio.Task[None]]) -> None:
-        waiting: set[asyncio.Task[None]] = {*lanes, *standing}
+    def _start_lanes(self) -> None:
+        """A task for each lane that has none."""
+        self._lanes = [task for task in self._lanes if not task.done()]
+        running = {task.get_name() for task in self._lanes}
+        for lane in range(self.flow.lanes):
+            if str(lane) not in running:
+                self._lanes.append(asyncio.create_task(self._drive(lane), name=str(lane)))
+
+    async def _until_done(self, standing: list[asyncio.Task[None]]) -> None:
         try:
-            while any(not lane.done() for lane in lanes):
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            while pending := [lane for lane in self._lanes if not lane.done()]:
+                # Not for ever: lanes may be added meanwhile.
+                done, _ = await asyncio.wait([*pending, *standing], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
         except IsthmusError:
             await self.stop()
-            _, late = await asyncio.wait(lanes, timeout=control.DRIVER_GONE_AFTER_S)
+            _, late = await asyncio.wait(self._lanes, timeout=control.DRIVER_GONE_AFTER_S)
             for lane in late:
                 lane.cancel()
             # They have failed of the same cause, or of this end: asyncio must not tell it again at exit.
-            await asyncio.gather(*lanes, return_exceptions=True)
+            await asyncio.gather(*self._lanes, return_exceptions=True)
             raise
 
     async def _finish(self) -> None:
@@ -137,7 +153,7 @@ class Driver:
         names = [self.flow.transactional_id(lane, turn) for lane in range(self.flow.lanes) for turn in (0, 1)]
         await asyncio.gather(*(fence.one(name) for name in names))
         await self._hear_control()
-        await control.write(self._journal, {"snapshot": self._ledger.snapshot()})
+        await control.write(self.journal, {"snapshot": self._ledger.snapshot()})
         await self._lease.release()
 
     # -- start ---------------------------------------------------------------------------------
@@ -155,20 +171,20 @@ class Driver:
         self.scene.note((await plan_flow(self._source, self._target, self.flow)).summary())
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
-        await self._lease.acquire(self._view, take_over=self._take_over)
+        await self._lease.acquire(self.view, take_over=self._take_over)
+        self.steering.begin()
         for topic in self._forget:
-            self._view.values.pop(f"topic/{topic}", None)
-        await self._roster.look(self._view)
+            self.view.values.pop(f"topic/{topic}", None)
+        await self._roster.look(self.view)
         await self._fence_everyone(fence)
-        await self._ledger.open(self._view.values.get("snapshot"))
+        await self._ledger.open(self.view.values.get("snapshot"))
         await self._ledger.advance()
         await self._ledger.erase(self._forget)
-        await self._roster.record(self._view)
+        await self._roster.record(self.view, starts=self.flow.starts)
         self._roster.assign()
         await self._upkeep.first_round()
         if self._until_caught_up:
-            self._until = await committed_ends(self._source, list(self._roster.lanes))
-            self.scene.set_ends(self._until)
+            await self._see_ends()
         self.scene.show("running")
 
     async def _reach(self, client: Client, kind: type[IsthmusError]) -> None:
@@ -178,27 +194,24 @@ class Driver:
             raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
 
     async def _read_control(self) -> None:
-        start, self._cursor = await self._journal.beginning(), await self._journal.end()
-        for record in await self._journal.read(start, self._cursor):
-            self._view.apply(record)
+        start, self._cursor = await self.journal.beginning(), await self.journal.end()
+        for record in await self.journal.read(start, self._cursor):
+            self.view.apply(record)
 
     async def _fence_everyone(self, fence: Fence) -> None:
         """Also ids of lanes that an earlier run had and this one has not."""
-        most = max(self.flow.lanes, int(self._view.values.get("fleet", {}).get("lanes", 0)))
-        await control.write(self._journal, {"fleet": {"lanes": most}})
-        known = {self.flow.transactional_id(lane, turn) for lane in range(most) for turn in (0, 1)}
-        prefix = self.flow.transactional_id(0, 0)[: -len("0.a")]
-        known |= await list_transactional_ids(self._target, prefix)
+        most = max(self.flow.lanes, int(self.view.values.get("fleet", {}).get("lanes", 0)))
+        await control.write(self.journal, {"fleet": {"lanes": most}})
         everywhere = self._roster.all_targets()
         everywhere += [
             TopicPartition(self.flow.progress_topic, n)
             for n in self._target.topics[self.flow.progress_topic].partitions
         ]
-        await asyncio.gather(*(fence.with_barrier(name, everywhere) for name in sorted(known)))
+        await fence.everyone(most, everywhere)
         # Orders of earlier drivers are void now, so their claims have done their work.
-        old_claims = dict.fromkeys(self._view.under("claim/"))
+        old_claims = dict.fromkeys(self.view.under("claim/"))
         if old_claims:
-            await control.write(self._journal, old_claims)
+            await control.write(self.journal, old_claims)
 
     def _fence(self) -> Fence:
         return Fence(
@@ -208,21 +221,26 @@ class Driver:
             waiting=lambda name: self.scene.note(f"waiting for markers of {name}", once=True),
         )
 
+    async def _see_ends(self) -> None:
+        """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""
+        try:
+            self._until = await settled_offsets(self._source, self._roster.lanes, LATEST, READ_COMMITTED)
+        except BrokerUnreachable as error:
+            raise SourceError(error.message, where=error.where) from error
+        self.scene.set_ends(self._until)
+
     # -- lanes ---------------------------------------------------------------------------------
 
     async def _drive(self, lane: int) -> None:
         """One epoch after another, until stopped or caught up."""
         failures = 0
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and lane < self.flow.lanes:
             self._work[lane].clear()
+            await self.gate.wait()
+            self.busy += 1
             try:
                 order = await self._make_order(lane)
-                if order is None:
-                    if self._until_caught_up:
-                        return
-                    await self._wait(lane, 1.0)
-                    continue
-                receipt = await self._run_order(order)
+                receipt = None if order is None else await self._run_order(order)
             except RivalError:
                 raise
             except (TimeoutError, IsthmusError) as error:
@@ -232,6 +250,13 @@ class Driver:
                 pause = min(_LONGEST_PAUSE_S, 0.2 * 2 ** min(failures, 8))
                 self.scene.lane_failed(lane, f"{error}; planning it again in {pause:.1f} s")
                 await self._wait(lane, pause)
+                continue
+            finally:
+                self.busy -= 1
+            if receipt is None:
+                if self._until_caught_up:
+                    return
+                await self._wait(lane, 1.0)
                 continue
             failures = failures + 1 if receipt.reason == "fenced" else 0
             self.scene.lane_ended(receipt)
@@ -243,6 +268,7 @@ class Driver:
 
     def _remember_refusals(self, receipt: Receipt) -> None:
         """A refusal under the first protocol voids the order: the next one must not run into the same again (I7)."""
+        self._most_records.update(receipt.most_records)
         for tp in receipt.positions:
             self._strikes.pop(tp, None)
         if receipt.reason == "fenced":
@@ -267,8 +293,9 @@ class Driver:
 
     async def _make_order(self, lane: int) -> Order | None:
         """Fence, read, plan (I2). None when the lane has nothing to do."""
-        sources = [tp for tp in self._roster.of_lane(lane) if tp not in self._resting]
-        if not sources:
+        held = self.steering.paused
+        sources = [tp for tp in self._roster.of_lane(lane) if tp not in self._resting and not held.holds(tp.topic)]
+        if not sources or lane >= self.flow.lanes:
             return None
         # A new connection tells what the cluster has finalized by now: the protocol may have changed.
         await self._target.start()
@@ -297,7 +324,7 @@ class Driver:
             second_protocol=second,
             progress_id=self._target.topic_id(self.flow.progress_topic),
             progress_partitions=count,
-            control_from=await self._journal.end(),
+            control_from=await self.journal.end(),
         )
 
     def _progress_number(self, source: TopicPartition, count: int) -> int:
@@ -311,9 +338,10 @@ class Driver:
             source_id=route.source_id,
             target=self._roster.target_of(source),
             target_id=route.target_id,
-            offset=self._ledger.positions.get(source, -1),
+            offset=self._ledger.positions.get(source, self._roster.start_of(source, self.view)),
             until=self._until.get(source, -1),
             strikes=self._strikes.get(source, 0),
+            most_records=self._most_records.get(source, 0),
         )
 
     # -- standing work -------------------------------------------------------------------------
@@ -330,13 +358,15 @@ class Driver:
                     renew_at = time.monotonic() + control.LEASE_EVERY_S
                     await self._lease.renew()
                 await self._hear_control()
+                if not self._stopping.is_set():
+                    self.steering.obey_soon()
                 if time.monotonic() >= refresh_at and not self._until_caught_up and not self._stopping.is_set():
-                    if await self._roster.renew(self._view):
+                    if await self._roster.renew(self.view):
                         self._upkeep.wake()
-                        await self._publish_wants()
+                        await self.publish_wants()
                     refresh_at = time.monotonic() + self.flow.tuning.refresh_seconds
                 if time.monotonic() >= snapshot_at:
-                    await control.write(self._journal, {"snapshot": self._ledger.snapshot()})
+                    await control.write(self.journal, {"snapshot": self._ledger.snapshot()})
                     snapshot_at = time.monotonic() + _SNAPSHOT_EVERY_S
                 if time.monotonic() >= retry_at:
                     await self._retry_refused()
@@ -348,8 +378,35 @@ class Driver:
             self.scene.show("stopping" if self._stopping.is_set() else "running")
             await asyncio.sleep(0.3)
 
-    async def _publish_wants(self) -> None:
-        await control.write(self._journal, {f"want/{lane}": self._want(lane, "run") for lane in range(self.flow.lanes)})
+    # -- changes while it runs -----------------------------------------------------------------
+
+    def use(self, flow: Flow) -> None:
+        self.flow = flow
+        self._roster.flow = flow
+        self._upkeep.use(flow)
+
+    async def replan(self) -> None:
+        """Every lane gets a new order, under the settings that are in force now."""
+        await self._roster.renew(self.view)
+        self._roster.revise(set(range(self.flow.lanes)))
+        await self.publish_wants()
+
+    async def end_orders(self) -> None:
+        self._roster.revise(set(range(self.flow.lanes)))
+        await self.publish_wants()
+
+    async def deal_anew(self, flow: Flow) -> None:
+        """Another number of lanes; only while no order runs. Fenced as at a start: a partition may change lanes."""
+        self.use(flow)
+        self._work += [asyncio.Event() for _ in range(flow.lanes - len(self._work))]
+        self.scene.set_lanes(flow.lanes)
+        self._roster.forget_lanes(flow.lanes)
+        await self._fence_everyone(self._fence())
+        await self._roster.renew(self.view)
+        self._start_lanes()
+
+    async def publish_wants(self) -> None:
+        await control.write(self.journal, {f"want/{lane}": self._want(lane, "run") for lane in range(self.flow.lanes)})
         for event in self._work:
             event.set()
 
@@ -361,15 +418,17 @@ class Driver:
         lanes = {self._roster.lanes[tp] for tp in self.scene.stopped(_RETRIED) if tp in self._roster.lanes}
         if lanes:
             self._roster.revise(lanes)
-            await self._publish_wants()
+            await self.publish_wants()
 
     async def _hear_control(self) -> None:
-        end = await self._journal.end()
-        for record in await self._journal.read(self._cursor, end):
-            key = self._view.apply(record)
-            value = self._view.values.get(key, {})
+        end = await self.journal.end()
+        for record in await self.journal.read(self._cursor, end):
+            key = self.view.apply(record)
+            value = self.view.values.get(key, {})
             if key == "lease" and not self._lease.is_mine(value) and not value.get("released"):
                 self._rival = rival(self.flow, value)
+            elif key.startswith("wish/"):
+                self.steering.seen(record.offset)
             elif key.startswith("status/") and value.get("driver") == self._lease.driver:
                 self.scene.lane_reported(int(key.partition("/")[2]), value)
         self._cursor = max(self._cursor, end)

@@ -19,7 +19,7 @@ from isthmus.wire.batch import Stamp, seal
 from isthmus.wire.cluster import Client
 from isthmus.wire.produce import Landed, Parcel, landed, produce_version, send_parcels
 from isthmus.wire.records import encode_records
-from isthmus.wire.transaction import Identity, add_partitions, end, fence
+from isthmus.wire.transaction import Identity, add_partitions, end, fence, list_transactional_ids
 
 FENCE_PATIENCE_S = 30.0
 _BARRIER = [(b"isthmus-barrier", b"")]
@@ -55,6 +55,13 @@ class Fence:
                     raise
             else:
                 return await self.one(transactional_id)
+
+    async def everyone(self, lanes: int, partitions: Sequence[TopicPartition]) -> None:
+        """Fence all ids that lanes of this flow ever had; the target itself may know of more than our record."""
+        known = {self._flow.transactional_id(lane, turn) for lane in range(lanes) for turn in (0, 1)}
+        prefix = self._flow.transactional_id(0, 0)[: -len("0.a")]
+        known |= await list_transactional_ids(self._client, prefix)
+        await asyncio.gather(*(self.with_barrier(name, partitions) for name in sorted(known)))
 
     async def lane(
         self, lane: int, data: Sequence[TopicPartition], progress: Sequence[TopicPartition]

@@ -15,6 +15,7 @@ from isthmus.engine import control
 from isthmus.engine.intake import take_in
 from isthmus.engine.orders import Stop
 from isthmus.engine.refusals import above_end, diverged, foreign_history, judge_fetch, overtaken
+from isthmus.engine.throttle import Throttle
 from isthmus.engine.track import Track
 from isthmus.errors import BrokerUnreachable, WireError
 from isthmus.model import NO_ID, TopicPartition
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from isthmus.engine.lane import Lane
 
 _PAUSE_S = 0.2
+_FULL_PAUSE_S = 0.003
 _EPOCH_STRIKES = 25  # five seconds: a fresh leader may need a moment to know its own history
 # A request names every partition, and costs both sides for each. Where many trickle, asking again for every single
 # record would keep a core busy; a short rest gathers more for the same price.
@@ -39,9 +41,10 @@ class Fetcher:
         tuning = lane.order.flow.tuning
         self._lane = lane
         self._client = lane.source
+        self._throttle = Throttle(lane.order.flow.throttle / lane.order.flow.lanes)
         self._limits = Limits(
-            max_bytes=tuning.fetch_bytes,
-            partition_bytes=tuning.fetch_partition_bytes,
+            max_bytes=self._throttle.fetch_bytes(tuning.fetch_bytes),
+            partition_bytes=self._throttle.fetch_bytes(tuning.fetch_partition_bytes),
             wait_ms=tuning.fetch_wait_ms,
         )
         self._queue_bytes = tuning.queue_bytes
@@ -105,9 +108,6 @@ class Fetcher:
     async def _feed(self, node: int) -> None:
         """Fetch from one broker while it leads something of ours."""
         while wants := await self._next_wants(node):
-            if self._is_full():
-                await asyncio.sleep(0.002)
-                continue
             try:
                 answers = await fetch(self._client, node, wants, self._limits)
             except BrokerUnreachable:
@@ -118,7 +118,10 @@ class Fetcher:
             for answer in answers:
                 await self._take(answer)
             self._lane.ready.set()
-            if sum(len(answer.records) for answer in answers) < _LITTLE_BYTES:
+            size = sum(len(answer.records) for answer in answers)
+            self._throttle.took(size)
+            await self._throttle.wait()
+            if size < _LITTLE_BYTES:
                 await self._rest(len(wants))
 
     async def _rest(self, wants: int) -> None:
@@ -139,7 +142,12 @@ class Fetcher:
         return sum(track.queued_bytes for track in self._lane.tracks.values()) > self._queue_bytes
 
     async def _next_wants(self, node: int) -> list[Want]:
-        """What to ask this broker for; waits while all that it leads is paused. Empty: it leads nothing of ours."""
+        """What to ask this broker for, when there is room for it; waits while all that it leads is paused.
+
+        Empty: it leads nothing of ours. Room is waited for first: the list is long where partitions are many.
+        """
+        while self._is_full():
+            await asyncio.sleep(_FULL_PAUSE_S)
         while not (wants := self._wants(node)) and self._leads(node):
             await asyncio.sleep(_PAUSE_S / 4)
         return wants

@@ -10,15 +10,11 @@ Pure: bytes in, units out; nothing here asks a broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from isthmus.engine.track import Track, Unit
-from isthmus.wire.batch import Batch, Body, find_batches, marker_of, reencode
-from isthmus.wire.fetch import Fetched
-from isthmus.wire.legacy import body_of, convert
-from isthmus.wire.records import decode_records
+from isthmus.wire.batch import Batch, Body, find_batches, reencode
+from isthmus.wire.fetch import Fetched, committed_batches
+from isthmus.wire.legacy import convert
 
-_ABORT = 0
 _NO_BUFFER = memoryview(b"")
 
 
@@ -28,7 +24,7 @@ def take_in(track: Track, fetched: Fetched) -> None:
     if batches and batches[0].magic < 2:
         _take_legacy(track, fetched.records, batches)
         return
-    wanted = _committed(fetched, batches) if fetched.aborted else iter(batches)
+    wanted = committed_batches(fetched, batches) if fetched.aborted else iter(batches)
     for batch in wanted:
         if batch.magic < 2:
             return  # a log may change its format: the next fetch begins here
@@ -52,40 +48,11 @@ def _units(track: Track, buffer: memoryview, batch: Batch, past: int) -> list[Un
     body = reencode([(buffer, batch)], from_offset=track.position)
     if body is None:
         return []
-    if not track.merging and body.count > 1 and len(body.payload) + 61 > batch.size:
-        return _halves(track, buffer, batch, past)
     return [_own(past, body)]
 
 
 def _own(past: int, body: Body) -> Unit:
     return Unit(past, len(body.payload) + 61, body.count, _NO_BUFFER, body)
-
-
-def _halves(track: Track, buffer: memoryview, batch: Batch, past: int) -> list[Unit]:
-    """The target refused something of this partition, and what we made is larger than what the source took:
-    its producer packed harder than we do. Two smaller batches hold the same records."""
-    records = [record for record in decode_records(buffer, batch) if record.offset >= track.position]
-    middle = len(records) // 2
-    first, second = records[:middle], records[middle:]
-    return [
-        _own(first[-1].offset + 1, body_of(first, batch.codec)),
-        _own(past, body_of(second, batch.codec)),
-    ]
-
-
-def _committed(fetched: Fetched, batches: list[Batch]) -> Iterator[Batch]:
-    """Batches without those of aborted transactions, by the same rule as Kafka's own consumer."""
-    waiting = sorted(fetched.aborted, key=lambda entry: entry[1], reverse=True)
-    active: set[int] = set()
-    for batch in batches:
-        while waiting and waiting[-1][1] <= batch.last_offset:
-            active.add(waiting.pop()[0])
-        if batch.is_control:
-            if marker_of(fetched.records, batch) == _ABORT:
-                active.discard(batch.producer_id)
-            yield batch
-        elif not (batch.is_transactional and batch.producer_id in active):
-            yield batch
 
 
 def _take_legacy(track: Track, buffer: memoryview, batches: list[Batch]) -> None:

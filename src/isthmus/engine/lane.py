@@ -30,8 +30,8 @@ _LONGEST_PAUSE_S = 2.0
 _MARKER_COST_S = 0.0005  # a commit writes two markers per partition touched: spread them when there are many
 _MOST_SPREAD_S = 0.1
 _MANY = 16
-_CALM_S = 0.008  # for each lane of the flow: their load on the target's brokers adds up
-_MOST_LEAST_CALM_S, _MOST_CALM_S = 0.02, 0.04
+_LEAST_CALM_S, _MOST_CALM_S = 0.005, 0.04
+_CALM = 1.2  # of what a transaction takes
 _PLENTY_BYTES = 1 << 20
 
 
@@ -51,7 +51,6 @@ class Lane:
         self.follower = Follower(self)
         self._rows = list(self.tracks.values())
         self._last_commit = self._last_saved = self._last_begin = time.monotonic()
-        self._calm_s = min(_MOST_LEAST_CALM_S, _CALM_S * order.flow.lanes)
         self._typical_s = 0.0  # how long a transaction takes, smoothed
         self._troubles = 0  # transactions in a row that had to be given up
         self._has_end = any(a.until >= 0 for a in order.assignments)
@@ -145,7 +144,7 @@ class Lane:
         if sum(track.queued_bytes for track in self._rows) > _PLENTY_BYTES:
             calm = 0.0
         else:
-            calm = min(_MOST_CALM_S, max(self._calm_s, 2 * self._typical_s)) - (now - self._last_begin)
+            calm = min(_MOST_CALM_S, max(_LEAST_CALM_S, _CALM * self._typical_s)) - (now - self._last_begin)
         waiting = sum(1 for track in self._rows if track.queue)
         spread = min(_MOST_SPREAD_S, waiting * _MARKER_COST_S) - (now - self._last_commit) if waiting > _MANY else 0.0
         return max(calm, spread)
@@ -204,6 +203,7 @@ class Lane:
             positions={tp: track.committed for tp, track in self.tracks.items()},
             stops=tuple(track.stop for track in self._rows if track.stop is not None),
             strikes={tp: track.strikes for tp, track in self.tracks.items() if track.strikes},
+            most_records={tp: track.most_records for tp, track in self.tracks.items() if track.most_records},
             records=tally.records,
             bytes=tally.bytes,
             transactions=tally.transactions,

@@ -24,7 +24,7 @@ from isthmus.model import TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.batch import Batch, find_batches, marker_of
 from isthmus.wire.cluster import Client
-from isthmus.wire.fetch import EARLIEST, LATEST, READ_UNCOMMITTED, Fetched, Limits, Want, fetch, list_offsets
+from isthmus.wire.fetch import EARLIEST, LATEST, READ_UNCOMMITTED, Fetched, Limits, Want, fetch, settled_offsets
 from isthmus.wire.journal import Journal
 from isthmus.wire.records import Record, decode_records
 
@@ -121,20 +121,10 @@ class Ledger:
                     )
 
     async def _edges(self, partitions: list[TopicPartition], when: int) -> dict[TopicPartition, int]:
-        until = time.monotonic() + _PATIENCE_S
-        found: dict[TopicPartition, int] = {}
-        while missing := [tp for tp in partitions if tp not in found]:
-            try:
-                answers = await list_offsets(self._client, missing, when)
-            except BrokerUnreachable:
-                answers = {}
-            found |= {tp: offset for tp, (offset, error) in answers.items() if error == codes.NONE}
-            if len(found) < len(partitions):
-                if time.monotonic() > until:
-                    raise TargetError(f"no leader for {missing[0]}", where=self._client.cluster.alias)
-                await asyncio.sleep(0.2)
-                await self._client.refresh([self._topic])
-        return found
+        try:
+            return await settled_offsets(self._client, partitions, when)
+        except BrokerUnreachable as error:
+            raise TargetError(error.message, where=error.where) from error
 
     async def _read_some(self, numbers: list[int]) -> None:
         topic_id = self._client.topic_id(self._topic)

@@ -26,6 +26,7 @@ class Assignment:
     offset: int  # -1: nothing copied yet, begin at the start of the log
     until: int = -1  # caught up when this source offset is reached; -1: no end
     strikes: int = 0  # refusals by the target that ended earlier orders: above 0, nothing is merged
+    most_records: int = 0  # in one batch, where the target found larger ones too large; 0: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,7 @@ class Receipt:
     detail: str = ""  # what made the order void
     stops: tuple[Stop, ...] = ()
     strikes: Mapping[TopicPartition, int] = field(default_factory=dict)  # refusals that may heal
+    most_records: Mapping[TopicPartition, int] = field(default_factory=dict)  # limits that were found
     records: int = 0
     bytes: int = 0
     transactions: int = 0

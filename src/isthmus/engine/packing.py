@@ -1,5 +1,7 @@
 """Choosing the next batch of a partition: pass one through, or merge small ones that wait together.
 
+What the target found too large is cut into batches of fewer records; `compression` of the flow recompresses.
+
 A Produce request takes one batch per partition, and a broker pays per batch. So small batches that have
 queued up are decoded and written as one, with the same codec; a single batch, or a large one, passes
 untouched, its CRC patched and its payload not even copied. Merging never waits: it only uses what is
@@ -13,7 +15,20 @@ from typing import NamedTuple
 from isthmus.engine.track import Track, Unit
 from isthmus.errors import WireError
 from isthmus.model import Tuning
-from isthmus.wire.batch import Batch, Body, Stamp, payload_of, reencode, restamp, seal
+from isthmus.wire.batch import (
+    HEADER_SIZE,
+    Batch,
+    Body,
+    Stamp,
+    find_batches,
+    payload_of,
+    recompressed,
+    reencode,
+    restamp,
+    seal,
+)
+from isthmus.wire.legacy import body_of
+from isthmus.wire.records import Record, decode_records
 
 MERGED_BYTES = 256 << 10  # as they were stored: the result must stay below max.message.bytes (1 MB)
 MERGED_RECORDS = 20_000
@@ -33,13 +48,44 @@ class Packed(NamedTuple):
         return restamp(self.buffer, self.made, stamp) if isinstance(self.made, Batch) else seal(self.made, stamp)
 
 
-def pack(track: Track, tuning: Tuning) -> Packed:
-    """Take the next batch off the queue, merged with its small neighbours where that pays."""
+def pack(track: Track, tuning: Tuning, codec: int | None = None) -> Packed:
+    """Take the next batch off the queue, merged with its small neighbours where that pays, in this codec if given."""
+    if track.most_records:
+        _cut(track)
     first = track.pop()
     mergeable = _neighbours(track, first, tuning) if track.merging else []
-    if mergeable:
-        return _merge(track, [first, *mergeable])
-    return _single(track, first)
+    if mergeable or (codec is not None and isinstance(first.made, Batch) and first.made.codec != codec):
+        packed = _merge(track, [first, *mergeable], codec)
+    else:
+        packed = _single(track, first, codec)
+    track.largest = max(track.largest, packed.records)
+    return packed
+
+
+def _cut(track: Track) -> None:
+    """Replace the next unit by smaller ones, if it has more records than the target takes at once."""
+    unit = track.queue[0]
+    if unit.records <= track.most_records:
+        return
+    track.pop()
+    records, codec = _records(unit)
+    parts = [records[at : at + track.most_records] for at in range(0, len(records), track.most_records)]
+    pieces = [_piece(part[-1].offset + 1, body_of(part, codec)) for part in parts]
+    track.put_back([*pieces[:-1], pieces[-1]._replace(past=unit.past)])
+
+
+def _records(unit: Unit) -> tuple[list[Record], int]:
+    """The records of a unit with their source offsets, and their codec."""
+    if isinstance(unit.made, Batch):
+        return decode_records(unit.buffer, unit.made), unit.made.codec
+    sealed = memoryview(seal(unit.made, Stamp(-1, -1, -1)) + bytes(unit.made.payload))
+    offsets = [first + step for first, length in unit.made.runs for step in range(length)]
+    found = decode_records(sealed, find_batches(sealed)[0])
+    return [record._replace(offset=offset) for record, offset in zip(found, offsets, strict=True)], unit.made.codec
+
+
+def _piece(past: int, body: Body) -> Unit:
+    return Unit(past, len(body.payload) + HEADER_SIZE, body.count, memoryview(b""), body)
 
 
 def _neighbours(track: Track, first: Unit, tuning: Tuning) -> list[Unit]:
@@ -59,15 +105,17 @@ def _neighbours(track: Track, first: Unit, tuning: Tuning) -> list[Unit]:
     return taken
 
 
-def _single(track: Track, unit: Unit) -> Packed:
+def _single(track: Track, unit: Unit, codec: int | None) -> Packed:
     made = unit.made
+    if codec is not None and not isinstance(made, Batch) and made.codec != codec:
+        made = recompressed(made, codec)
     payload = payload_of(unit.buffer, made) if isinstance(made, Batch) else made.payload
     return Packed(track, unit.past, unit.records, payload, unit.buffer, made)
 
 
-def _merge(track: Track, units: list[Unit]) -> Packed:
+def _merge(track: Track, units: list[Unit], codec: int | None) -> Packed:
     pieces = [(unit.buffer, unit.made) for unit in units if isinstance(unit.made, Batch)]
-    body = reencode(pieces, from_offset=pieces[0][1].base_offset)
+    body = reencode(pieces, from_offset=pieces[0][1].base_offset, codec=codec)
     if body is None:
         raise WireError("a merged batch came out empty", where=str(track.assignment.source), code="CORRUPT_BATCH")
     return Packed(track, units[-1].past, body.count, body.payload, units[0].buffer, body)

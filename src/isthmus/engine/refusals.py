@@ -30,6 +30,7 @@ _MAY_HEAL = frozenset(
         codes.UNKNOWN_PRODUCER_ID,
     }
 )
+_TOO_LARGE = frozenset({codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
 _HINTS = {
     codes.MESSAGE_TOO_LARGE: "raise max.message.bytes of the target topic to that of the source topic",
     codes.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the target topic",
@@ -44,6 +45,9 @@ _HINTS = {
 def judge_produce(track: Track, result: Landed) -> Stop | None:
     """None: try again. Marks the track so that a second try is a different one."""
     if result.error in codes.MOVING:
+        return None
+    if result.error in _TOO_LARGE and not track.merging and track.largest > 1:
+        track.most_records = track.largest // 2
         return None
     if result.error in _MAY_HEAL and track.strikes < _STRIKES:
         track.strikes += 1

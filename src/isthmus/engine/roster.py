@@ -7,11 +7,15 @@ its epoch early.
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
 from isthmus.engine.scene import Scene
+from isthmus.engine.starts import first_offsets
 from isthmus.engine.survey import Route, assign, survey
-from isthmus.model import Flow, TopicPartition
+from isthmus.model import Flow, Start, TopicPartition
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
 
@@ -24,52 +28,68 @@ class Roster:
         self.lanes: dict[TopicPartition, int] = {}
         self.revisions = [0] * flow.lanes
         self._found: dict[str, Route] = {}  # what the last look saw, not yet in force
-        self._flow = flow
+        self.flow = flow
         self._source = source
         self._target = target
         self._journal = journal
         self._scene = scene
+        self._renewing = asyncio.Lock()
 
     async def renew(self, view: ControlView) -> bool:
         """Look at both clusters; True when lanes have something new to do."""
-        await self.look(view)
-        await self.record(view)
-        return self.assign()
+        async with self._renewing:
+            await self.look(view)
+            await self.record(view)
+            return self.assign()
 
     async def look(self, view: ControlView) -> None:
         """The first step of `renew`; `record` must follow before lanes are assigned (I5)."""
-        seen = await survey(self._source, self._target, self._flow, view)
+        seen = await survey(self._source, self._target, self.flow, view)
         for name in seen.created:
             self._scene.note(f"created {name}")
         for stop in seen.stops:
             self._scene.stop(stop)
         known = {route.source for route in seen.routes} | {stop.source.topic for stop in seen.stops}
         for name in set(self.routes) - known:
-            self._scene.note(f"source topic {name} is gone; what was copied stays on the target")
+            why = "is not carried any more" if name in self._source.topics else "is gone"
+            self._scene.note(f"source topic {name} {why}; what was copied stays on the target")
         self._found = {route.source: route for route in seen.routes}
 
-    async def record(self, view: ControlView) -> None:
-        """Put the ids of topics on record that are not there yet."""
-        fresh = {
-            f"topic/{r.source}": {"source_id": str(r.source_id), "target": r.target, "target_id": str(r.target_id)}
-            for r in self._found.values()
-            if f"topic/{r.source}" not in view.values
-        }
-        if fresh:
-            await control.write(self._journal, fresh)
-            view.values.update(fresh)
+    async def record(self, view: ControlView, starts: tuple[Start, ...] = ()) -> None:
+        """Put the ids of topics on record that are not there yet, and where they start.
+
+        `starts` is for topics that a start of the driver finds; what appears while it runs begins at its beginning,
+        or records written before it was noticed would be missed.
+        """
+        fresh = [r for r in self._found.values() if f"topic/{r.source}" not in view.values]
+        if not fresh:
+            return
+        begins = await first_offsets(self._source, starts, {r.source: r.partitions for r in fresh})
+        values = {f"topic/{r.source}": _on_record(r, begins.get(r.source, {})) for r in fresh}
+        await control.write(self._journal, values)
+        view.values.update(values)
+
+    def start_of(self, source: TopicPartition, view: ControlView) -> int:
+        """Where a partition without progress begins; -1: at the start of its log."""
+        record = view.values.get(f"topic/{source.topic}", {})
+        return int(record.get("starts", {}).get(str(source.partition), -1))
 
     def assign(self) -> bool:
         """Give every partition that was found a lane; True when any lane's partitions changed."""
         self.routes = self._found  # together with the lanes: an order may be planned between any two awaits
         partitions = [TopicPartition(r.source, n) for r in self.routes.values() for n in range(r.partitions)]
         leaders = {tp: self._target.leader(self.target_of(tp)) for tp in partitions}
-        lanes = assign(partitions, leaders, self._flow.lanes, self.lanes)
+        lanes = assign(partitions, leaders, self.flow.lanes, self.lanes)
         changed = {lane for _, lane in set(lanes.items()) ^ set(self.lanes.items())}
         self.lanes = lanes
         self._scene.set_partitions(lanes)
         self.revise(changed)
         return bool(changed)
+
+    def forget_lanes(self, lanes: int) -> None:
+        """All partitions will be dealt out anew, among this many. Only after every id was fenced, or is about to be."""
+        self.lanes = {}
+        self.revisions += [0] * (lanes - len(self.revisions))
 
     def revise(self, lanes: set[int]) -> None:
         for lane in lanes:
@@ -88,3 +108,14 @@ class Roster:
 
     def all_targets(self) -> list[TopicPartition]:
         return [TopicPartition(r.target, number) for r in self._found.values() for number in range(r.partitions)]
+
+
+def _on_record(route: Route, starts: dict[int, int]) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "source_id": str(route.source_id),
+        "target": route.target,
+        "target_id": str(route.target_id),
+    }
+    if starts:
+        value["starts"] = {str(number): offset for number, offset in starts.items()}
+    return value

@@ -26,6 +26,7 @@ from isthmus.observe.status import FlowStatus
 
 _PATIENCE_S = 30.0
 _LOOK_EVERY_S = 0.5
+_LOOK_AT_FILE_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Options:
     take_over: bool = False
     forget: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    edited: Callable[[], Sequence[Flow] | None] = lambda: None  # flows of a file that was changed since the last call
     enough: Callable[[FlowStatus], bool] = lambda _: False  # asked with every status; True ends the run
 
 
@@ -87,12 +89,14 @@ class Run:
         ]
         runs = [asyncio.ensure_future(driver.run()) for driver in self._drivers]
         watching = asyncio.ensure_future(self._until_spark_is_lost())
+        following = asyncio.ensure_future(self._follow_file())
         try:
             done = await self._first_failure(runs, watching)
         finally:
             watching.cancel()
+            following.cancel()
             # What they have to say is told by whoever failed first; the rest must not be told at exit.
-            await asyncio.gather(watching, *self._stops, return_exceptions=True)
+            await asyncio.gather(watching, following, *self._stops, return_exceptions=True)
         for task in done:
             task.result()
         return [task.result() for task in runs]
@@ -128,6 +132,25 @@ class Run:
                 hint="start again: it goes on where the last commit was; was the JVM killed for want of memory?",
                 code="SPARK_LOST",
             )
+
+    async def _follow_file(self) -> None:
+        """Settings of an edited file come into force; a bad edit is told, and the old settings run on."""
+        while True:
+            await asyncio.sleep(_LOOK_AT_FILE_EVERY_S)
+            try:
+                flows = await asyncio.to_thread(self._options.edited)
+                for driver in self._drivers if flows is not None else ():
+                    await self._adopt(driver, {flow.name: flow for flow in flows or ()})
+            except IsthmusError as error:
+                for driver in self._drivers:
+                    driver.scene.note(f"the file was changed, but the old settings run on: {error}")
+
+    @staticmethod
+    async def _adopt(driver: Driver, flows: Mapping[str, Flow]) -> None:
+        if driver.flow.name in flows:
+            await driver.steering.adopt(flows[driver.flow.name])
+        else:
+            driver.scene.note("the file was changed and does not name this flow any more; it runs on until it is ended")
 
     def _seen(self, status: FlowStatus) -> None:
         self._watch(status)

@@ -60,6 +60,10 @@ class Scene:
     def set_partitions(self, lanes: Mapping[TopicPartition, int]) -> None:
         self._partitions = set(lanes)
 
+    def set_lanes(self, count: int) -> None:
+        """Lanes may be added; those that end keep what they did."""
+        self._lanes += [_LaneScene() for _ in range(count - len(self._lanes))]
+
     def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
         for tp, end in ends.items():
             position, _ = self._positions.get(tp, (0, -1))

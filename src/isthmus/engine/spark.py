@@ -56,6 +56,7 @@ _KNOWN_LOSS = re.compile(r"Python worker exited unexpectedly \(crashed\)|Executo
 
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[[^\]]+\]|spark://.+|k8s://.+|yarn")
 _CONNECT_S = 5.0
+_SPARE_LANES = 16  # threads that wait and cost nothing: lanes may be added to a running flow
 _JVM_ENDS_S = 20.0
 
 
@@ -234,7 +235,7 @@ def _conf(master: str, lanes: int, name: str, folder: Path, extra: Mapping[str, 
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J.format(log=folder / "spark.log"))
     settings = {
-        "spark.master": f"local[{lanes + 1}]" if master in ("local", "local[*]") else master,
+        "spark.master": f"local[{lanes + _SPARE_LANES}]" if master in ("local", "local[*]") else master,
         "spark.app.name": name,
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import re
-import time
 import uuid
 from typing import Any, NamedTuple
 
@@ -25,7 +24,6 @@ from isthmus.model import NO_ID, Flow, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.admin import NewTopic, create_topics, grow_topic, try_create_topics, wait_for_topics
 from isthmus.wire.cluster import Client
-from isthmus.wire.fetch import LATEST, READ_COMMITTED, list_offsets
 from isthmus.wire.settings import Settings, describe_settings
 
 _LOOKS = 4
@@ -237,21 +235,6 @@ def _route(source: Client, target: Client, flow: Flow, name: str) -> Route:
     # Fewer on the target where it may not grow: the others are stopped, with the reason.
     count = min(len(info.partitions), len(target.topics[remote].partitions))
     return Route(name, info.topic_id, remote, target.topic_id(remote), count)
-
-
-async def committed_ends(source: Client, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""
-    found: dict[TopicPartition, int] = {}
-    until = time.monotonic() + _ENDS_PATIENCE_S
-    while missing := [tp for tp in partitions if tp not in found]:
-        await source.refresh({tp.topic for tp in missing})
-        ends = await list_offsets(source, missing, LATEST, READ_COMMITTED)
-        found |= {tp: offset for tp, (offset, error) in ends.items() if error == codes.NONE}
-        if len(found) < len(partitions):
-            if time.monotonic() > until:
-                raise SourceError(f"{missing[0]} has no leader that answers", where=f"cluster {source.cluster.alias}")
-            await asyncio.sleep(0.2)
-    return found
 
 
 def assign(

@@ -11,6 +11,7 @@ transactions) move `position` without queueing anything.
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from isthmus.engine.orders import Assignment, Stop
@@ -44,6 +45,10 @@ class Track:
         self.high_watermark = -1
         self.stop: Stop | None = None
         self.merging = not assignment.strikes  # off after the target refused a merged batch
+        self.most_records = (
+            assignment.most_records
+        )  # in one batch, after the target found one too large; 0: as many as there are
+        self.largest = 0  # records in the largest batch of the open transaction
         self.strikes = assignment.strikes  # refusals in a row that may heal
         self.next_base = -1  # lowest base offset that the target may return next (I9)
 
@@ -56,6 +61,12 @@ class Track:
         unit = self.queue.popleft()
         self.queued_bytes -= unit.size
         return unit
+
+    def put_back(self, units: Iterable[Unit]) -> None:
+        """Undo a `pop`, with the unit in pieces."""
+        for unit in reversed(list(units)):
+            self.queue.appendleft(unit)
+            self.queued_bytes += unit.size
 
     def skip_to(self, offset: int) -> None:
         """Move over offsets that hold nothing to write."""
@@ -74,6 +85,7 @@ class Track:
         self.sent = self.position = self.committed
         self.last_epoch = -1
         self.next_base = -1
+        self.largest = 0
 
     def halt(self, stop: Stop) -> None:
         self.rewind()

@@ -37,14 +37,21 @@ class Upkeep:
     def __init__(
         self, flow: Flow, source: Client, target: Client, scene: Scene, remotes: Callable[[], Remotes]
     ) -> None:
-        self._flow = flow
+        self._clients = source, target
         self._scene = scene
         self._remotes = remotes
         self._told: set[str] = set()
-        self._settings = SettingsKeeper(flow, source, target, scene.note, self._tell)
-        self._acls = AclKeeper(source, target, scene.note, self._tell)
-        self._beats = Heartbeats(flow, source, target, self._tell)
         self._wakes = [asyncio.Event(), asyncio.Event()]
+        self._changed = asyncio.Event()
+        self.use(flow)
+
+    def use(self, flow: Flow) -> None:
+        """Work under these settings from now on."""
+        self._flow = flow
+        self._settings = SettingsKeeper(flow, *self._clients, self._scene.note, self._tell)
+        self._acls = AclKeeper(*self._clients, self._scene.note, self._tell)
+        self._beats = Heartbeats(flow, *self._clients, self._tell)
+        self._changed.set()
 
     async def first_round(self) -> None:
         """Settings as they ought to be before the first record: a larger record may be on its way already."""
@@ -54,7 +61,22 @@ class Upkeep:
             await self._round(self._acls.round)
 
     async def run(self) -> None:
-        """Until cancelled. Everything has had its first round."""
+        """Until cancelled; begins anew when the settings change. Everything has had its first round."""
+        while True:
+            self._changed.clear()
+            works = [asyncio.create_task(self._work()), asyncio.create_task(self._changed.wait())]
+            try:
+                # With nothing to do the work ends at once; then only a change can bring some.
+                done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+                for work in done:
+                    work.result()
+                await self._changed.wait()
+            finally:
+                for work in works:
+                    work.cancel()
+                await asyncio.gather(*works, return_exceptions=True)
+
+    async def _work(self) -> None:
         sync = self._flow.sync
         async with asyncio.TaskGroup() as works:
             if sync.configs:

@@ -27,6 +27,7 @@ from isthmus.model import TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.batch import Stamp, next_sequence, seal
 from isthmus.wire.cluster import Client
+from isthmus.wire.compression import NAMES
 from isthmus.wire.link import Answer, Link
 from isthmus.wire.produce import Landed, Parcel, landed, produce_version, send_parcels
 from isthmus.wire.records import encode_records
@@ -71,6 +72,7 @@ class Writer:
         self._flow = order.flow
         self._tuning = order.flow.tuning
         self._by_target = {track.assignment.target: track for track in tracks.values()}
+        self._codec = NAMES.index(order.flow.compression) if order.flow.compression else None
         self._identities = list(order.identities)
         self._turn = 0
         # TV1 sequences run on within an epoch, for each id by itself; TV2 starts each transaction at 0 (R2).
@@ -111,7 +113,7 @@ class Writer:
 
     def _pack(self, track: Track) -> Packed:
         try:
-            return pack(track, self._tuning)
+            return pack(track, self._tuning, self._codec)
         except WireError as error:
             bad = Landed(track.assignment.target, codes.CORRUPT_MESSAGE, -1, -1, error.message)
             raise Refused([bad]) from error
@@ -153,6 +155,7 @@ class Writer:
                 track.committed = track.sent
                 track.strikes = 0
             track.persisted = self._reaching.get(track, track.persisted)
+            track.largest = 0
             track.settle()
 
     async def abort(self, tracks: Iterable[Track]) -> None:

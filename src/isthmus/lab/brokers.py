@@ -24,7 +24,7 @@ import psutil
 
 from isthmus.errors import ConfigError, MachineError
 from isthmus.lab.guard import Guard
-from isthmus.lab.jars import KAFKA, classpath
+from isthmus.lab.jars import KAFKA, broker_jars, classpath, jars
 from isthmus.machine import java
 
 HOST = "127.0.0.1"
@@ -193,13 +193,13 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
 
-def java_command(version: str, *words: str, heap_mb: int, flags: Sequence[str] = ()) -> list[str]:
-    """A quiet JVM of modest size with this Kafka on its class path."""
+def java_command(version: str, *words: str, heap_mb: int, flags: Sequence[str] = (), tools: bool = False) -> list[str]:
+    """A quiet JVM of modest size with this Kafka on its class path; `tools` and MirrorMaker 2 need more jars."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     stamped = "-Dorg.slf4j.simpleLogger.showDateTime=true"
     sizes = (f"-Xms{min(heap_mb, 128)}m", f"-Xmx{heap_mb}m", "-XX:+UseParallelGC")
     fixed = (*sizes, "-XX:-UsePerfData", "-Djava.awt.headless=true", quiet, stamped)
-    return [str(java()), *fixed, *flags, "-cp", classpath(version), *words]
+    return [str(java()), *fixed, *flags, "-cp", classpath(jars(version) if tools else broker_jars(version)), *words]
 
 
 class JavaProcess:

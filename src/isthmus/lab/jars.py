@@ -32,28 +32,45 @@ Coordinate = tuple[str, str, str]
 
 def jars(version: str = KAFKA, *, say: Say = lambda _: None) -> Path:
     """The folder with all jars of this Kafka version; fetched on first use."""
-    folder = cache_folder() / f"kafka-{version}"
+    return _folder(version, _whole(version), ("kafka_2.13", "connect-mirror", "kafka-tools"), say)
+
+
+def broker_jars(version: str = KAFKA, *, say: Say = lambda _: None) -> Path:
+    """A folder with what a broker needs: that of all jars if it is there, else a smaller one, sooner fetched."""
+    if _whole(version).is_dir():
+        return _whole(version)
+    return _folder(version, _broker_only(version), ("kafka_2.13",), say)
+
+
+def are_here(version: str = KAFKA) -> bool:
+    """Whether a broker of this version can be started without fetching anything."""
+    return _whole(version).is_dir() or _broker_only(version).is_dir()
+
+
+def classpath(folder: Path) -> str:
+    """All jars, in a fixed order: the JVM's class archive is valid for one class path only."""
+    return os.pathsep.join(str(jar) for jar in sorted(folder.glob("*.jar")))
+
+
+def _whole(version: str) -> Path:
+    return cache_folder() / f"kafka-{version}"
+
+
+def _broker_only(version: str) -> Path:
+    return cache_folder() / f"kafka-{version}-broker"
+
+
+def _folder(version: str, folder: Path, names: Sequence[str], say: Say) -> Path:
     if folder.is_dir():
         return folder
     with locked(folder.name):
         if not folder.is_dir():
             say(f"Fetching Apache Kafka {version} from Maven Central (once, about a minute)")
-            _fetch(version, folder)
+            _fetch(version, folder, names)
     return folder
 
 
-def are_here(version: str = KAFKA) -> bool:
-    """Whether the jars of this version have been fetched already."""
-    return (cache_folder() / f"kafka-{version}").is_dir()
-
-
-def classpath(version: str = KAFKA) -> str:
-    """All jars, in a fixed order: the JVM's class archive is valid for one class path only."""
-    return os.pathsep.join(str(jar) for jar in sorted(jars(version).glob("*.jar")))
-
-
-def _coordinates(version: str) -> tuple[Coordinate, ...]:
-    names = ("kafka_2.13", "connect-mirror", "kafka-tools")
+def _coordinates(version: str, names: Sequence[str]) -> tuple[Coordinate, ...]:
     ours = tuple(("org.apache.kafka", name, version) for name in names)
     simple = ("org.slf4j", "slf4j-simple", "1.7.36")
     if int(version.split(".")[0]) >= 4:
@@ -62,8 +79,8 @@ def _coordinates(version: str) -> tuple[Coordinate, ...]:
     return (*ours, simple, ("ch.qos.reload4j", "reload4j", "1.2.25"))
 
 
-def _fetch(version: str, folder: Path) -> None:
-    coordinates = _coordinates(version)
+def _fetch(version: str, folder: Path, names: Sequence[str]) -> None:
+    coordinates = _coordinates(version, names)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as temporary:
         draft = Path(temporary) / "jars"
         problem = _by_ivy(coordinates, Path(temporary), draft)

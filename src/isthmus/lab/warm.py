@@ -15,6 +15,7 @@ from pathlib import Path
 
 from isthmus.errors import MachineError
 from isthmus.lab.brokers import java_command, write_properties
+from isthmus.lab.jars import broker_jars
 from isthmus.lab.state import cache_folder, locked
 from isthmus.machine import java_version
 
@@ -74,7 +75,7 @@ def archive_flags(version: str, rehearse: Callable[[Sequence[str]], None]) -> tu
     `rehearse` starts a broker with the flags that it is given and ends it in good order, for the
     archive is written as the JVM exits. Should none come of it, brokers start without.
     """
-    path = cache_folder() / f"kafka-{version}-java-{java_version()}.jsa"
+    path = cache_folder() / f"{broker_jars(version).name}-java-{java_version()}.jsa"
     with locked("archive"):
         if not path.exists():
             draft = path.with_suffix(".draft")

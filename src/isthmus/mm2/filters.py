@@ -1,10 +1,9 @@
-"""Which topics a flow carries.
+"""Which topics and consumer groups a flow carries, and which settings of topics it keeps in step.
 
-Owns MirrorMaker 2's DefaultTopicFilter and the order of its rules: a topic must match an include in full,
-match no exclude, not be internal, and not lead in a circle. Must stay true: internal topics, among them the
-flow's own control and progress topics, are never carried, whatever the patterns say. A blank list matches
-nothing. Unlike in MirrorMaker 2, each expression stands alone: a flag or group in one does not reach the
-next.
+Owns MirrorMaker 2's DefaultTopicFilter, DefaultGroupFilter and DefaultConfigPropertyFilter. A topic must match an
+include in full, match no exclude, not be internal, and not lead in a circle. Must stay true: internal topics, among
+them the flow's own control and progress topics, are never carried, whatever the patterns say. A blank list matches
+nothing. Unlike in MirrorMaker 2, each expression stands alone: a flag or group in one does not reach the next.
 """
 
 from __future__ import annotations
@@ -40,8 +39,39 @@ class TopicFilter:
         return _any(self._includes, topic) and not _any(self._excludes, topic)
 
 
-def _any(patterns: Iterable[re.Pattern[str]], topic: str) -> bool:
-    return any(pattern.fullmatch(topic) for pattern in patterns)
+@dataclass(frozen=True, slots=True)
+class GroupFilter:
+    """As TopicFilter, for names that may hold any character."""
+
+    include: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    _includes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _excludes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_includes", tuple(compile_java(text, any_text=True) for text in self.include))
+        object.__setattr__(self, "_excludes", tuple(compile_java(text, any_text=True) for text in self.exclude))
+
+    def matches(self, group: str) -> bool:
+        return _any(self._includes, group) and not _any(self._excludes, group)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFilter:
+    """Every setting of a topic is kept in step, except those that match an exclude in full."""
+
+    exclude: tuple[str, ...] = ()
+    _excludes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_excludes", tuple(map(compile_java, self.exclude)))
+
+    def matches(self, setting: str) -> bool:
+        return not _any(self._excludes, setting)
+
+
+def _any(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
+    return any(pattern.fullmatch(name) for pattern in patterns)
 
 
 def choose(flow: Flow, topics: Iterable[str]) -> list[str]:
@@ -71,4 +101,6 @@ def why_not(flow: Flow, topics: Iterable[str]) -> dict[str, str]:
 
 def may_carry(flow: Flow, topic: str) -> bool:
     """Whether the topic may be carried at all, were it wanted: not internal, not in a circle."""
-    return not policy.is_internal(topic, flow.naming.separator) and not policy.is_cycle(flow, topic)
+    separators = {flow.naming.separator, policy.internal_separator(flow.naming)}
+    internal = any(policy.is_internal(topic, separator) for separator in separators)
+    return not internal and not policy.is_cycle(flow, topic)

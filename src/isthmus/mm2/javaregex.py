@@ -5,7 +5,8 @@ Owns the differences that a topic filter can meet: `\Q..\E`, `\p{..}`, `\z`, nam
 does it quietly mean something else. That is why nested and intersected classes (`[a-z&&[^x]]`), which
 Python would read as plain characters, are refused.
 
-`\p{..}` is written out over the letters that a topic name may hold, which is all that is ever matched.
+`\p{..}` is written out over the letters that a topic name may hold. Names of groups may hold any text
+(`any_text`): there, only the classes that Java keeps to ASCII are known, and `.` stops at each of Java's line ends.
 """
 
 from __future__ import annotations
@@ -36,16 +37,17 @@ _CLASSES: dict[str, frozenset[str]] = {
     "Pc": frozenset("_"),
     "Pd": frozenset("-"),
 }
+_ASCII_ONLY = frozenset({"Alpha", "Lower", "Upper", "Digit", "Alnum", "XDigit"})
 _PROPERTY = re.compile(r"\\([pP])(?:\{(?:general_category=|gc=)?(\w+)\}|(\w))")
 _GROUP_NAME = re.compile(r"\(\?<(?=[A-Za-z])")
 _GROUP_USE = re.compile(r"\\k<([A-Za-z]\w*)>")
 _POSIX_IN_PYTHON = re.compile(r"\(\?(?:P|\()")
 
 
-def compile_java(pattern: str) -> re.Pattern[str]:
+def compile_java(pattern: str, *, any_text: bool = False) -> re.Pattern[str]:
     """The Python pattern that matches what the Java one matches, or ConfigError naming the pattern."""
     try:
-        return re.compile(_Translation(pattern).python(), re.ASCII)
+        return re.compile(_Translation(pattern, any_text).python(), re.ASCII)
     except (re.error, _Unlike) as error:
         raise ConfigError(
             f"`{pattern}` is not a regular expression that can be used: {error}",
@@ -60,8 +62,9 @@ class _Unlike(Exception):
 class _Translation:
     """One pass over a pattern. `_inside` holds whether we stand within a character class."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, any_text: bool) -> None:
         self._rest = pattern
+        self._any_text = any_text
         self._inside = False
         self._done: list[str] = []
 
@@ -96,6 +99,8 @@ class _Translation:
         name = found[2] or found[3]
         if name not in _CLASSES:
             raise _Unlike(f"the class \\{found[1]}{{{name}}} is not known here")
+        if self._any_text and (name not in _ASCII_ONLY or found[1] == "P"):
+            raise _Unlike(f"the class \\{found[1]}{{{name}}} cannot be used where any letter may come")
         chosen = _CLASSES[name] if found[1] == "p" else _ALL - _CLASSES[name]
         listed = "".join(re.escape(c) for c in sorted(chosen))
         if self._inside:
@@ -110,6 +115,8 @@ class _Translation:
             self._take(found.end(), "(?P<")
         elif _POSIX_IN_PYTHON.match(self._rest):
             raise _Unlike(f"`{self._rest[:3]}` is Python's syntax, not Java's")
+        elif self._any_text and self._rest.startswith("."):
+            self._take(1, r"[^\n\r\u0085\u2028\u2029]")
         else:
             self._take(1)
 

@@ -219,8 +219,8 @@ def seal(body: Body, stamp: Stamp, transactional: bool = True) -> bytes:
 # --- re-encoding -----------------------------------------------------------------------------
 
 
-def reencode(pieces: Sequence[tuple[memoryview, Batch]], *, from_offset: int) -> Body | None:
-    """The records of these v2 batches, in offset order, as one dense body in the first's codec.
+def reencode(pieces: Sequence[tuple[memoryview, Batch]], *, from_offset: int, codec: int | None = None) -> Body | None:
+    """The records of these v2 batches, in offset order, as one dense body in the codec given, or in the first's.
 
     Keys, values, headers and times are what a consumer would see at the source: records of a
     log-append-time batch get that time for their own. Records below `from_offset` are dropped,
@@ -238,7 +238,13 @@ def reencode(pieces: Sequence[tuple[memoryview, Batch]], *, from_offset: int) ->
     bad = kernels.merge_records(joined, spans, from_offset, out, runs, state)
     if bad >= 0:
         raise corrupt(pieces[bad][1], "malformed or unordered records")
-    return _merged_body(pieces[0][1].codec, out, runs, state)
+    return _merged_body(pieces[0][1].codec if codec is None else codec, out, runs, state)
+
+
+def recompressed(body: Body, codec: int) -> Body:
+    """The same records in another codec."""
+    plain = compression.decompress(body.codec, body.payload) if body.codec else body.payload
+    return body._replace(payload=compression.compress(codec, plain), codec=codec)
 
 
 def _merged_body(codec: int, out: kernels.Bytes, runs: kernels.Table, state: kernels.Table) -> Body | None:

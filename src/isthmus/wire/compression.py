@@ -24,6 +24,7 @@ from isthmus.errors import WireError
 Buffer = bytes | bytearray | memoryview
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 LIMIT = 1 << 30  # a broker takes at most 2 GiB in a batch; sane ones hold a few MiB
 
 _GZIP_LEVEL = 6  # what the Java client uses, as is zstd's 3

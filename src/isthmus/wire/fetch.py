@@ -8,22 +8,27 @@ partition is the caller's decision.
 
 from __future__ import annotations
 
+import asyncio
+import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
-from isthmus.errors import BrokerRefused
+from isthmus.errors import BrokerRefused, BrokerUnreachable
 from isthmus.model import NO_ID, TopicPartition
 from isthmus.wire import codes
+from isthmus.wire.batch import Batch, marker_of
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch_answer import BY_ID, FetchAnswer
 from isthmus.wire.link import Answer, Message
 
 LATEST, EARLIEST = -1, -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+_ABORT = 0
+_PATIENCE_S = 60.0
 _EMPTY = memoryview(b"")
 
 
@@ -145,6 +150,21 @@ def _partition(tp: TopicPartition, offset: int, entry: Answer) -> Fetched:
     )
 
 
+def committed_batches(fetched: Fetched, batches: Sequence[Batch]) -> Iterator[Batch]:
+    """Batches without those of aborted transactions, by the same rule as Kafka's own consumer."""
+    waiting = sorted(fetched.aborted, key=lambda entry: entry[1], reverse=True)
+    active: set[int] = set()
+    for batch in batches:
+        while waiting and waiting[-1][1] <= batch.last_offset:
+            active.add(waiting.pop()[0])
+        if batch.is_control:
+            if marker_of(fetched.records, batch) == _ABORT:
+                active.discard(batch.producer_id)
+            yield batch
+        elif not (batch.is_transactional and batch.producer_id in active):
+            yield batch
+
+
 async def list_offsets(
     client: Client, partitions: Iterable[TopicPartition], when: int, isolation: int = READ_UNCOMMITTED
 ) -> dict[TopicPartition, tuple[int, int]]:
@@ -162,6 +182,27 @@ async def list_offsets(
         for topic in answer.topics:
             for entry in topic.partitions:
                 found[TopicPartition(topic.name, entry.partition_index)] = (entry.offset, entry.error_code)
+    return found
+
+
+async def settled_offsets(
+    client: Client, partitions: Iterable[TopicPartition], when: int, isolation: int = READ_UNCOMMITTED
+) -> dict[TopicPartition, int]:
+    """As `list_offsets`, asked again while leaders move: every partition has an offset, or BrokerUnreachable."""
+    wanted = list(partitions)
+    until = time.monotonic() + _PATIENCE_S
+    found: dict[TopicPartition, int] = {}
+    while missing := [tp for tp in wanted if tp not in found]:
+        try:
+            answers = await list_offsets(client, missing, when, isolation)
+        except BrokerUnreachable:
+            answers = {}
+        found |= {tp: offset for tp, (offset, error) in answers.items() if error == codes.NONE}
+        if len(found) < len(wanted):
+            if time.monotonic() > until:
+                raise BrokerUnreachable(f"no leader answers for {missing[0]}", where=f"cluster {client.cluster.alias}")
+            await asyncio.sleep(0.2)
+            await client.refresh({tp.topic for tp in missing})
     return found
 
 

@@ -60,7 +60,7 @@ def _gathered(buffer: memoryview, batches: Sequence[Batch], from_offset: int) ->
     gathered_codec = gathered_bytes = 0
     previous = -1
     for batch in batches:
-        codec, records = _unwrapped(buffer, batch)
+        codec, records = unwrapped(buffer, batch)
         previous = _last_of_rising(records, previous, batch)
         records = [record for record in records if record.offset >= from_offset]
         size = sum(map(_size_of, records))
@@ -89,7 +89,7 @@ def _size_of(record: Record) -> int:
 # --- reading ---------------------------------------------------------------------------------
 
 
-def _unwrapped(buffer: memoryview, batch: Batch) -> tuple[int, list[Record]]:
+def unwrapped(buffer: memoryview, batch: Batch) -> tuple[int, list[Record]]:
     """The codec of a message of the log, and the record or records in it."""
     view = buffer[batch.position : batch.position + batch.size]
     try:

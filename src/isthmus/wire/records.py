@@ -28,6 +28,16 @@ class Record(NamedTuple):
 # --- writing ---------------------------------------------------------------------------------
 
 
+def encode_stamped(records: Sequence[Record]) -> Body:
+    """Records with their own times and headers as one uncompressed body; offsets are the broker's to give."""
+    base = records[0].timestamp
+    payload = b"".join(
+        encode_record(delta, record.timestamp - base, record.key, record.value, record.headers)
+        for delta, record in enumerate(records)
+    )
+    return Body(payload, 0, len(records), base, max(record.timestamp for record in records), ())
+
+
 def encode_records(records: Sequence[tuple[bytes | None, bytes | None]], timestamp_ms: int) -> Body:
     """(key, value) pairs as one uncompressed body, all with the same time."""
     if not records:

@@ -28,6 +28,7 @@ from isthmus.wire.link import Answer, Message
 
 SECOND_PROTOCOL_FEATURE = "transaction.version"
 _PAUSE_S = 0.02
+_UNKNOWN_TOPIC_S, _COORDINATOR_S = 5.0, 30.0
 
 
 class Identity(NamedTuple):
@@ -105,7 +106,7 @@ async def add_partitions(client: Client, who: Identity, partitions: Iterable[Top
         v3_and_below_producer_epoch=who.epoch,
         v3_and_below_topics=topics,
     )
-    deadline = time.monotonic() + 30
+    begun = time.monotonic()
     while True:
         code, answer = await _ask_coordinator(client, who.transactional_id, message, 3)
         if answer is not None:
@@ -117,7 +118,9 @@ async def add_partitions(client: Client, who: Identity, partitions: Iterable[Top
             codes.NETWORK_EXCEPTION,
             codes.UNKNOWN_TOPIC,
         }
-        if code not in retriable or time.monotonic() > deadline:
+        # A topic that stays unknown was deleted; a coordinator may take longer to come back.
+        patience_s = _UNKNOWN_TOPIC_S if code == codes.UNKNOWN_TOPIC else _COORDINATOR_S
+        if code not in retriable or time.monotonic() - begun > patience_s:
             raise void_or_refused(code, "AddPartitionsToTxn", who)
         await asyncio.sleep(_PAUSE_S)
 

@@ -1,0 +1,128 @@
+"""`isthmus config`: look at a configuration without touching a cluster.
+
+What must stay true: no secret is printed, except by `convert --include-secrets`; standard output holds the answer only,
+warnings go to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from isthmus.cli.render import Output
+from isthmus.config.load import Loaded, load, load_environment
+from isthmus.config.schema import json_schema
+from isthmus.config.written import Item, as_yaml, items
+from isthmus.errors import ConfigError
+
+app = typer.Typer(help="Show, check and convert configuration files.", no_args_is_help=True)
+
+FILE_HELP = (
+    "Isthmus YAML, mm2.properties, a Strimzi KafkaMirrorMaker2 resource, or setenv.sh; "
+    "without one, kafka-reo's environment variables."
+)
+File = Annotated[Path | None, typer.Argument(help=FILE_HELP)]
+Secrets = Annotated[
+    Path | None, typer.Option("--secrets", metavar="DIR", help="Folder with a folder per secret, a file per key.")
+]
+
+
+def loaded_from(file: Path | None, secrets: Path | None) -> Loaded:
+    """The one way from a command's arguments to flows."""
+    return load_environment() if file is None else load(file, secrets=secrets)
+
+
+def warn(loaded: Loaded) -> None:
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    for warning in loaded.warnings:
+        console.print(Text.assemble(("warning", "yellow"), f" {warning}"))
+
+
+@app.command()
+def show(
+    file: File = None,
+    secrets: Secrets = None,
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print it.")] = Output.text,
+) -> None:
+    """Print every value that counts, and where it comes from."""
+    loaded = loaded_from(file, secrets)
+    warn(loaded)
+    print(_as_json(loaded) if output is Output.json else _as_text(loaded))
+
+
+@app.command()
+def check(file: File = None, secrets: Secrets = None) -> None:
+    """Check a file without touching a cluster; exit status 2 if it cannot run."""
+    loaded = loaded_from(file, secrets)
+    warn(loaded)
+    flows = len(loaded.flows)
+    print(f"fit to run: {flows} flow{'s' if flows != 1 else ''}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of our YAML."""
+    print(json.dumps(json_schema(), indent=2))
+
+
+@app.command()
+def convert(
+    file: File = None,
+    secrets: Secrets = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write there instead of to standard output.")] = None,
+    include_secrets: Annotated[
+        bool, typer.Option("--include-secrets", help="Keep secrets that stand in the file as plain text.")
+    ] = False,
+) -> None:
+    """Write our YAML that asks for the same."""
+    loaded = loaded_from(file, secrets)
+    warn(loaded)
+    text = as_yaml(loaded, include_secrets=include_secrets)
+    if out is None:
+        print(text, end="")
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write: {error.strerror}", where=str(out), hint="name another file") from None
+
+
+def _as_text(loaded: Loaded) -> str:
+    listed = list(items(loaded))
+    names = max(len(item.key) for item in listed)
+    values = min(60, max(len(_spelled(item.value)) for item in listed))
+    lines: list[str] = []
+    part = ""
+    for item in listed:
+        if item.part != part:
+            part = item.part
+            lines += ["", part] if lines else [part]
+        lines.append(f"  {item.key:<{names}}  {_spelled(item.value):<{values}}  {item.origin}")
+    return "\n".join(lines)
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(value) or "(none)"
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=str) if value else "(none)"
+    return str(value).replace("\n", "\\n") if value != "" else "(none)"
+
+
+def _as_json(loaded: Loaded) -> str:
+    data: dict[str, Any] = {"file": str(loaded.origin), "format": loaded.format, "clusters": {}, "flows": {}}
+    for item in items(loaded):
+        kind, _, name = item.part.partition(" ")
+        data[f"{kind}s"].setdefault(name, {})[item.key] = _value(item)
+    return json.dumps({**data, "warnings": list(loaded.warnings)}, default=str)
+
+
+def _value(item: Item) -> dict[str, object]:
+    return {"value": item.value, "origin": item.origin}

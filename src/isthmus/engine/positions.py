@@ -1,0 +1,169 @@
+"""Positions of a flow, seen and changed from outside: what progress says, and writing it anew while nobody runs.
+
+What must stay true: a change is made only while we hold the flow's lease and after every id that could still write
+progress was fenced (I2), so no commit of an old lane can land behind it. A position lies within the source's log.
+Records that were copied already and are behind a new position will be copied again: the caller shows that first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from isthmus.engine.control import ControlView
+from isthmus.engine.control import write as write_control
+from isthmus.engine.fencing import Fence
+from isthmus.engine.lease import Lease
+from isthmus.engine.ledger import Ledger
+from isthmus.errors import SourceError, TargetError
+from isthmus.mm2.filters import choose
+from isthmus.mm2.policy import remote_topic
+from isthmus.mm2.progress import CONNECTOR, java_partition, progress_key, progress_value
+from isthmus.model import Flow, TopicPartition
+from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, settled_offsets
+from isthmus.wire.journal import Journal
+from isthmus.wire.transaction import speaks_second_protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """One source partition: where copying goes on (-1: nothing was copied yet), and what the source has."""
+
+    topic: str
+    partition: int
+    next: int
+    log_start: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end - max(self.next, self.log_start))
+
+
+class Positions:
+    """Both clusters of one flow, for as long as positions are looked at."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        timeout_s = flow.tuning.request_timeout_ms / 1000
+        self._source = Client(flow.source, timeout_s=timeout_s)
+        self._target = Client(flow.target, timeout_s=timeout_s)
+        self._journal = Journal(self._target, flow.control_topic)
+        self._view = ControlView()
+        self._ledger = Ledger(self._target, flow.progress_topic, flow.source.alias, CONNECTOR)
+
+    async def __aenter__(self) -> Positions:
+        await self._source.start()
+        await self._target.start()
+        await self._source.refresh(None)
+        await self._target.refresh(None)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._source.close()
+        self._target.close()
+
+    async def read(self) -> list[Position]:
+        """Every partition that the flow carries, with what is stored for it."""
+        await self._read_stored()
+        partitions = [
+            TopicPartition(name, number)
+            for name in choose(self.flow, self._source.topics)
+            for number in sorted(self._source.topics[name].partitions)
+        ]
+        begins = await settled_offsets(self._source, partitions, EARLIEST)
+        ends = await settled_offsets(self._source, partitions, LATEST, READ_COMMITTED)
+        return [
+            Position(
+                topic=tp.topic,
+                partition=tp.partition,
+                next=self._ledger.positions.get(tp, -1),
+                log_start=begins[tp],
+                end=ends[tp],
+            )
+            for tp in partitions
+        ]
+
+    async def _read_stored(self) -> None:
+        if self.flow.control_topic in self._target.topics:
+            start, end = await self._journal.beginning(), await self._journal.end()
+            for record in await self._journal.read(start, end):
+                self._view.apply(record)
+        if self.flow.progress_topic in self._target.topics:
+            await self._ledger.open(self._view.values.get("snapshot"))
+            await self._ledger.advance()
+
+    async def write(self, changes: Mapping[TopicPartition, int | None]) -> None:
+        """Store these positions; None forgets one. Refused while somebody drives the flow."""
+        self._refuse_unknown()
+        lease = Lease(self.flow, self._journal)
+        await lease.acquire(self._view, take_over=False)
+        try:
+            await self._fence()
+            for number, pairs in self._records(changes).items():
+                await Journal(self._target, self.flow.progress_topic, number).append(pairs)
+            await self._ledger.advance()
+            await write_control(self._journal, {"snapshot": self._ledger.snapshot()})
+        finally:
+            await lease.release()
+
+    def _refuse_unknown(self) -> None:
+        if self.flow.control_topic not in self._target.topics:
+            raise TargetError(
+                f"flow {self.flow.name} has never run: there is nothing to change",
+                where=f"cluster {self.flow.target.alias}, topic {self.flow.control_topic}",
+                hint="use `start` in the file to say where it begins",
+                code="NO_PROGRESS",
+            )
+
+    async def _fence(self) -> None:
+        fence = Fence(
+            self._target,
+            self.flow,
+            second_protocol=speaks_second_protocol(self._target),
+            waiting=lambda _: None,
+        )
+        topics = {remote_topic(self.flow, tp.topic) for tp in self._ledger.positions} & set(self._target.topics)
+        everywhere = [
+            TopicPartition(name, number)
+            for name in sorted({*topics, self.flow.progress_topic})
+            for number in self._target.topics[name].partitions
+        ]
+        await fence.everyone(int(self._view.values.get("fleet", {}).get("lanes", self.flow.lanes)), everywhere)
+
+    def _records(self, changes: Mapping[TopicPartition, int | None]) -> dict[int, list[tuple[bytes, bytes | None]]]:
+        partitions = len(self._target.topics[self.flow.progress_topic].partitions)
+        grouped: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        for tp, offset in changes.items():
+            key = progress_key(CONNECTOR, self.flow.source.alias, tp.topic, tp.partition)
+            # Progress names the last record that was copied; before offset 0 there is none.
+            value = progress_value(offset - 1) if offset else None
+            grouped.setdefault(java_partition(key, partitions), []).append((key, value))
+        return grouped
+
+
+def checked_changes(
+    flow: Flow, positions: list[Position], wanted: Mapping[TopicPartition, int | None]
+) -> dict[TopicPartition, int | None]:
+    """The changes that make a difference; SourceError for a partition or an offset that is not there."""
+    known = {TopicPartition(p.topic, p.partition): p for p in positions}
+    changes: dict[TopicPartition, int | None] = {}
+    for tp, offset in wanted.items():
+        if (position := known.get(tp)) is None:
+            raise SourceError(
+                f"the flow does not carry {tp}",
+                where=f"flow {flow.name}, cluster {flow.source.alias}",
+                hint="`isthmus positions FILE` lists what it carries",
+                code="UNKNOWN_TOPIC",
+            )
+        if offset is not None and not position.log_start <= offset <= position.end:
+            raise SourceError(
+                f"{tp} has no offset {offset}: its log has {position.log_start} to {position.end}",
+                where=f"flow {flow.name}, cluster {flow.source.alias}",
+                hint=f"give an offset from {position.log_start} to {position.end}",
+                code="START",
+            )
+        if (offset if offset is not None else -1) != position.next:
+            changes[tp] = offset
+    return changes

@@ -1,0 +1,176 @@
+"""What operators ask of a running flow, from anywhere: pause, resume, throttle, other settings.
+
+A wish is a record in the control topic (`wish/...`), so it needs no server and reaches a driver that starts
+later. The driver answers with `heard`. Pauses and throttles stay until they are taken back; settings (`isthmus
+apply`) hold for the driver that is running, because at its next start the file counts.
+
+What must stay true: a wish never holds a secret, and never changes where records go or how they are called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus.engine import control
+from isthmus.engine.control import ControlView
+from isthmus.errors import ConfigError, TargetError
+from isthmus.model import Flow, Groups, Mm2Topics, Sync, Topics, Tuning
+from isthmus.wire.cluster import Client
+from isthmus.wire.journal import Journal
+
+PAUSE, THROTTLE, SETTINGS = "wish/pause", "wish/throttle", "wish/settings"
+HEARD = "heard"
+_HEARD_WITHIN_S = 10.0
+# What may change under a running flow. Everything else decides where records go, or who we are.
+LIVE = ("topics", "groups", "sync", "mm2_topics", "lanes", "on_gap", "compression", "throttle", "tuning")
+_KINDS: dict[str, type[Any]] = {
+    "topics": Topics,
+    "groups": Groups,
+    "sync": Sync,
+    "mm2_topics": Mm2Topics,
+    "tuning": Tuning,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """All of a flow, or some of its topics."""
+
+    everything: bool = False
+    topics: frozenset[str] = frozenset()
+
+    def holds(self, topic: str) -> bool:
+        return self.everything or topic in self.topics
+
+    def told(self) -> str:
+        return "all topics" if self.everything else ", ".join(sorted(self.topics)) or "nothing"
+
+
+def paused(view: ControlView) -> Paused:
+    value = view.values.get(PAUSE, {})
+    return Paused(everything=bool(value.get("flow")), topics=frozenset(value.get("topics", ())))
+
+
+def throttled(view: ControlView, otherwise: int) -> int:
+    """The wished rate in bytes per second, or what the file says."""
+    value = view.values.get(THROTTLE, {})
+    return int(value["rate"]) if "rate" in value else otherwise
+
+
+def fixed_differences(old: Flow, new: Flow) -> list[str]:
+    """Names of what differs and cannot change while the flow runs."""
+    names = [field.name for field in dataclasses.fields(Flow) if field.name not in LIVE]
+    return [name for name in names if getattr(old, name) != getattr(new, name)]
+
+
+def live_settings(flow: Flow) -> dict[str, Any]:
+    """Everything of a flow that may change while it runs, as plain JSON."""
+    found: dict[str, Any] = {}
+    for name in LIVE:
+        value = getattr(flow, name)
+        found[name] = dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value  # type: ignore[arg-type]
+    return found
+
+
+def with_settings(flow: Flow, settings: Mapping[str, Any]) -> Flow:
+    """The flow with live settings from JSON; unknown names are of a newer version and are left alone."""
+    changes: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in _KINDS:
+            known = {field.name for field in dataclasses.fields(_KINDS[name])}
+            fields = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items() if k in known}
+            changes[name] = _KINDS[name](**fields)
+        elif name in LIVE:
+            changes[name] = value
+    return dataclasses.replace(flow, **changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a wish."""
+
+    value: dict[str, Any]
+    heard_by: str  # host and process; empty: nobody runs the flow now
+
+
+class Wishing:
+    """The target of a flow, for as long as a wish is written and answered."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self._target = Client(flow.target, timeout_s=flow.tuning.request_timeout_ms / 1000)
+        self._journal = Journal(self._target, flow.control_topic)
+        self._view = ControlView()
+
+    async def __aenter__(self) -> Wishing:
+        await self._target.start()
+        await self._target.refresh([self.flow.control_topic])
+        if self.flow.control_topic not in self._target.topics:
+            raise TargetError(
+                f"flow {self.flow.name} has never run",
+                where=f"cluster {self.flow.target.alias}, topic {self.flow.control_topic}",
+                hint="start it with `isthmus run`; its file says what it does",
+                code="NO_PROGRESS",
+            )
+        end = await self._journal.end()
+        await self._hear(await self._journal.beginning(), end)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._target.close()
+
+    async def pause(self, topics: frozenset[str]) -> Answer:
+        now = paused(self._view)
+        wanted = Paused(everything=now.everything or not topics, topics=now.topics | topics)
+        return await self._wish(PAUSE, {"flow": wanted.everything, "topics": sorted(wanted.topics)})
+
+    async def resume(self, topics: frozenset[str]) -> Answer:
+        now = paused(self._view)
+        if topics and now.everything:
+            raise ConfigError(
+                f"all of {self.flow.name} is paused, not single topics",
+                where="--topic",
+                hint="resume the whole flow",
+            )
+        left = now.topics - topics if topics else frozenset[str]()
+        return await self._wish(PAUSE, {"flow": False, "topics": sorted(left)})
+
+    async def throttle(self, rate: int | None) -> Answer:
+        """None: what the file says counts again."""
+        return await self._wish(THROTTLE, {} if rate is None else {"rate": rate})
+
+    async def apply(self, settings: Mapping[str, Any]) -> Answer:
+        return await self._wish(SETTINGS, {"settings": settings, "at": time.time()})
+
+    async def _wish(self, key: str, value: dict[str, Any]) -> Answer:
+        written = await control.write(self._journal, {key: value})
+        cursor, until = written.offset, time.monotonic() + _HEARD_WITHIN_S
+        while self._is_driven(written.time_ms) and time.monotonic() < until:
+            await asyncio.sleep(0.2)
+            end = await self._journal.end()
+            await self._hear(cursor, end)
+            cursor = end
+            answer = self._view.values.get(HEARD, {})
+            if int(answer.get("at", -1)) >= written.offset:
+                self._refuse(answer)
+                return Answer(value=value, heard_by=f"process {answer.get('pid')} on {answer.get('host')}")
+        return Answer(value=value, heard_by="")
+
+    def _refuse(self, answer: dict[str, Any]) -> None:
+        if answer.get("refused"):
+            raise ConfigError(f"the running flow refused it: {answer['refused']}", where=f"flow {self.flow.name}")
+
+    def _is_driven(self, now_ms: int) -> bool:
+        lease = self._view.values.get("lease")
+        if lease is None or lease.get("released"):
+            return False
+        return now_ms - self._view.times_ms.get("lease", 0) < control.LEASE_DEAD_AFTER_S * 1000
+
+    async def _hear(self, start: int, end: int) -> None:
+        for record in await self._journal.read(start, end):
+            self._view.apply(record)

@@ -1,0 +1,135 @@
+"""Changing a flow while it runs: pause, resume, throttle, other topics, more lanes; by wish, and by its file."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.crossing import Crossing, cross
+from tests.integration.command import Running, isthmus, wait_for, yaml_file
+from tests.integration.sources import Pair, values
+
+from isthmus.engine.wishes import Answer, Wishing, live_settings
+from isthmus.errors import ConfigError, TargetError
+from isthmus.lab import Lab
+from isthmus.model import Flow, Topics
+
+pytestmark = pytest.mark.integration
+
+
+def _wish(flow: Flow, ask: Callable[[Wishing], Awaitable[Answer]]) -> Answer:
+    async def go() -> Answer:
+        async with Wishing(flow) as wishing:
+            return await ask(wishing)
+
+    return asyncio.run(go())
+
+
+def test_a_paused_topic_waits_while_others_go_on_and_resumes_where_it_was(lab: Lab) -> None:
+    pair = Pair(lab)
+    one, two = pair.topic("one"), pair.topic("two")
+    pair.write(one, 10)
+    pair.write(two, 10)
+    flow = pair.flow()
+    with Crossing(flow) as crossing:
+        crossing.until_copied(20)
+        assert _wish(flow, lambda wishing: wishing.pause(frozenset({one}))).heard_by
+        time.sleep(1.0)  # what was in flight is committed
+        pair.write(one, 10, first=10)
+        pair.write(two, 10, first=10)
+        crossing.until_copied(30)
+        time.sleep(0.5)
+        assert len(values(pair.target.bootstrap, pair.remote(one))) == 10
+        assert _wish(flow, lambda wishing: wishing.resume(frozenset())).heard_by
+        crossing.until_copied(40)
+    pair.proven(one, 20)
+    pair.proven(two, 20)
+
+
+def test_a_pause_outlives_the_driver(lab: Lab) -> None:
+    pair = Pair(lab)
+    topic = pair.topic("held")
+    pair.write(topic, 10)
+    flow = pair.flow()
+    cross(flow)
+    answer = _wish(flow, lambda wishing: wishing.pause(frozenset()))
+    assert answer.heard_by == ""
+    pair.write(topic, 10, first=10)
+    cross(flow)
+    assert len(values(pair.target.bootstrap, pair.remote(topic))) == 10
+    _wish(flow, lambda wishing: wishing.resume(frozenset()))
+    cross(flow)
+    pair.proven(topic, 20)
+
+
+def test_lanes_are_added_and_taken_away_under_a_running_flow(lab: Lab) -> None:
+    pair = Pair(lab)
+    topic = pair.topic("many", partitions=6)
+    pair.write(topic, 600, partitions=6)
+    flow = pair.flow()
+    with Crossing(flow) as crossing:
+        crossing.until_copied(600)
+        for round_, lanes in enumerate((3, 1, 2), 1):
+            settings = live_settings(dataclasses.replace(flow, lanes=lanes))
+            assert _wish(flow, lambda wishing, settings=settings: wishing.apply(settings)).heard_by  # type: ignore[misc]
+            pair.write(topic, 600, first=600 * round_, partitions=6)
+            status = crossing.until_copied(600 * (round_ + 1))
+            working = {order.lane for order in crossing.runner.orders[-lanes:]}
+            assert working == set(range(lanes)), status
+    pair.proven(topic, 2400)
+
+
+def test_other_topics_are_carried_at_once(lab: Lab) -> None:
+    pair = Pair(lab)
+    first, second = pair.topic("first"), pair.topic("second")
+    pair.write(first, 10)
+    pair.write(second, 10)
+    flow = dataclasses.replace(pair.flow(), topics=Topics(include=(first,)))
+    with Crossing(flow) as crossing:
+        crossing.until_copied(10)
+        wider = dataclasses.replace(flow, topics=Topics(include=(f"{pair.prefix}-.*",)))
+        assert _wish(flow, lambda wishing: wishing.apply(live_settings(wider))).heard_by
+        crossing.until_copied(20, seconds=10)
+    pair.proven(second, 10)
+
+
+def test_wishes_that_make_no_sense_are_refused(lab: Lab) -> None:
+    pair = Pair(lab)
+    pair.write(pair.topic("only"), 1)
+    flow = pair.flow()
+    with pytest.raises(TargetError, match="has never run"):
+        _wish(flow, lambda wishing: wishing.pause(frozenset()))
+    cross(flow)
+    _wish(flow, lambda wishing: wishing.pause(frozenset()))
+    with pytest.raises(ConfigError, match="is paused, not single topics"):
+        _wish(flow, lambda wishing: wishing.resume(frozenset({"only"})))
+
+
+def test_an_edited_file_comes_into_force_and_a_bad_edit_does_not(lab: Lab, tmp_path: Path) -> None:
+    pair = Pair(lab)
+    first, second = pair.topic("first"), pair.topic("second")
+    pair.write(first, 10)
+    pair.write(second, 10)
+
+    def written(*topics: str, more: tuple[str, ...] = ()) -> Path:
+        return yaml_file(
+            tmp_path, pair.source.bootstrap, pair.target.bootstrap, alias=pair.alias, topics=topics, more=more
+        )
+
+    file = written(first)
+    with Running("run", file) as running:
+        wait_for(lambda: len(values(pair.target.bootstrap, pair.remote(first))) == 10, what="the first topic")
+        file.write_text(file.read_text().replace("lanes: 1", "lanes: one"))
+        wait_for(lambda: running.says("the old settings run on"), seconds=15)
+        written(first, second)
+        wait_for(lambda: running.says("its settings are in force"), seconds=15)
+        wait_for(lambda: len(values(pair.target.bootstrap, pair.remote(second))) == 10, seconds=15, what="the second")
+        slow = isthmus("throttle", file, "1MB", "-o", "json")
+        assert slow.json()[0]["wish"] == {"rate": 1_000_000}, slow
+        assert f"process {running.pid} on" in slow.json()[0]["heard_by"]
+        running.terminate()
+        assert running.ended(60).code == 0
