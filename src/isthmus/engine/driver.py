@@ -84,6 +84,7 @@ class Driver:
         self._most_records: dict[TopicPartition, int] = {}  # what the target takes in one batch, where that was found
         self._resting: set[TopicPartition] = set()  # refused under the first protocol: out of orders for a while
         self._stopping = asyncio.Event()
+        self._standing: list[asyncio.Task[None]] = []
         self._rival: RivalError | None = None
         self._lanes: list[asyncio.Task[None]] = []
         self.gate = asyncio.Event()  # shut while lanes are dealt anew: no order is made
@@ -97,16 +98,18 @@ class Driver:
         """Drive to the end; returns the last status. Raises on what concerns the whole flow."""
         try:
             await self._start()
-            standing = [asyncio.ensure_future(work) for work in (self._tend(), self._upkeep.run())]
+            self._standing += [asyncio.ensure_future(work) for work in (self._tend(), self._upkeep.run())]
             self._start_lanes()
             try:
-                await self._until_done(standing)
+                await self._until_done(self._standing)
             finally:
-                for work in standing:
+                for work in self._standing:
                     work.cancel()
-                await asyncio.gather(*standing, self.steering.end(), return_exceptions=True)
+                await asyncio.gather(*self._standing, self.steering.end(), return_exceptions=True)
             await self._finish()
         finally:
+            for work in self._standing:  # a start that failed has left some
+                work.cancel()
             self._source.close()
             self._target.close()
         return self.scene.show("ended")
@@ -172,6 +175,7 @@ class Driver:
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
         await self._lease.acquire(self.view, take_over=self._take_over)
+        self._standing.append(asyncio.ensure_future(self._lease.keep(self.scene.note)))
         self.steering.begin()
         for topic in self._forget:
             self.view.values.pop(f"topic/{topic}", None)
@@ -347,16 +351,12 @@ class Driver:
     # -- standing work -------------------------------------------------------------------------
 
     async def _tend(self) -> None:
-        """Renew the lease, hear the lanes, look for new topics, keep a snapshot of progress."""
+        """Hear the lanes, look for new topics, keep a snapshot of progress."""
         refresh_at = time.monotonic() + self.flow.tuning.refresh_seconds
         snapshot_at = time.monotonic() + _SNAPSHOT_EVERY_S
         retry_at = time.monotonic() + _RETRY_REFUSED_EVERY_S
-        renew_at = 0.0
         while True:
             try:
-                if time.monotonic() >= renew_at:
-                    renew_at = time.monotonic() + control.LEASE_EVERY_S
-                    await self._lease.renew()
                 await self._hear_control()
                 if not self._stopping.is_set():
                     self.steering.obey_soon()

@@ -15,11 +15,12 @@ import asyncio
 import os
 import socket
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
-from isthmus.errors import RivalError
+from isthmus.errors import RivalError, WireError
 from isthmus.model import Flow
 from isthmus.wire.journal import Appended, Journal
 
@@ -60,8 +61,14 @@ class Lease:
             if (latest.get("driver"), latest.get("count")) != seen:
                 raise rival(self._flow, latest)
 
-    async def renew(self) -> None:
-        await self._write(released=False)
+    async def keep(self, note: Callable[[str], None]) -> None:
+        """Renew until cancelled; apart from all else, as thousands of new topics take longer than a lease lives."""
+        while True:
+            try:
+                await self._write(released=False)
+            except WireError as error:
+                note(f"the lease cannot be renewed: {error}")
+            await asyncio.sleep(control.LEASE_EVERY_S)
 
     async def release(self) -> None:
         await self._write(released=True)

@@ -28,6 +28,8 @@ from isthmus.wire.settings import Settings, describe_settings
 
 _LOOKS = 4
 _ENDS_PATIENCE_S = 60.0
+_NEW_PATIENCE_S = 60.0
+_NEW_PARTITION_S = 0.02  # one broker on a small machine opened 10,000 partitions in 80 s
 _LITERAL = re.compile(r"[A-Za-z0-9_\-]+|[A-Za-z0-9_\-]+(\\?\.[A-Za-z0-9_\-]+)+")
 
 
@@ -172,7 +174,8 @@ async def _create_missing(source: Client, target: Client, flow: Flow, names: lis
     grown, ungrown = await _grow(target, growing)
     created = [topic.name for topic in new if topic.name not in refused]
     if created or grown:
-        await wait_for_topics(target, [*created, *grown])
+        count = sum(topic.partitions for topic in new) + sum(each.partitions for each in growing)
+        await wait_for_topics(target, [*created, *grown], _NEW_PATIENCE_S + count * _NEW_PARTITION_S)
     return created, stops + ungrown
 
 

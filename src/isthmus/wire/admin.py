@@ -7,7 +7,7 @@ are in `settings`, access rules in `access`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
@@ -20,6 +20,7 @@ from isthmus.wire.fetch import LATEST, list_offsets
 from isthmus.wire.link import Answer
 
 _TIMEOUT_MS = 30_000
+_PARTITIONS_AT_ONCE = 2_000
 
 
 class NewTopic(NamedTuple):
@@ -39,11 +40,32 @@ async def try_create_topics(
     client: Client, topics: Iterable[NewTopic], *, validate_only: bool = False
 ) -> dict[str, BrokerRefused]:
     """As `create_topics`, but hands refusals back, by topic: the others are created."""
-    wanted = list(topics)
-    if not wanted:
-        return {}
+    refused: dict[str, BrokerRefused] = {}
+    for batch in by_partitions(topics):
+        answer = await ask_controller(client, _create_request(batch, validate_only), 7, floor=1)
+        refused |= {
+            topic.name: refusal(client, f"topic {topic.name} cannot be created", topic)
+            for topic in answer.topics
+            if topic.error_code not in (codes.NONE, codes.TOPIC_EXISTS)
+        }
+    return refused
+
+
+def by_partitions(topics: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
+    """Batches of a size that a controller takes: it refuses a request for more than 10,000 partitions as a whole."""
+    batch: list[NewTopic] = []
+    for topic in topics:
+        if batch and sum(each.partitions for each in batch) + topic.partitions > _PARTITIONS_AT_ONCE:
+            yield batch
+            batch = []
+        batch.append(topic)
+    if batch:
+        yield batch
+
+
+def _create_request(topics: Iterable[NewTopic], validate_only: bool) -> object:
     kind = CreateTopicsRequest.CreatableTopic
-    message = CreateTopicsRequest(
+    return CreateTopicsRequest(
         topics=[
             kind(
                 name=t.name,
@@ -52,17 +74,11 @@ async def try_create_topics(
                 assignments=[],
                 configs=[kind.CreatableTopicConfig(name=k, value=v) for k, v in t.configs.items()],
             )
-            for t in wanted
+            for t in topics
         ],
         timeout_ms=_TIMEOUT_MS,
         validate_only=validate_only,
     )
-    answer = await ask_controller(client, message, 7, floor=1)
-    return {
-        topic.name: refusal(client, f"topic {topic.name} cannot be created", topic)
-        for topic in answer.topics
-        if topic.error_code not in (codes.NONE, codes.TOPIC_EXISTS)
-    }
 
 
 async def grow_topic(client: Client, topic: str, partitions: int) -> None:
