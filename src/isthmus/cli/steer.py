@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,12 +17,11 @@ from rich.console import Console
 
 from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.render import Output
+from isthmus.config.values import amount
 from isthmus.engine.wishes import Answer, Wishing, live_settings
 from isthmus.errors import ConfigError
 from isthmus.model import Flow
 
-_RATE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[kKMG]?)B?(/s)?")
-_UNITS = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 FileArgument = Annotated[Path, typer.Argument(help="The file that the flow runs from.")]
 FlowOption = Annotated[str, typer.Option("--flow", help="Which flow of the file, as source->target; all if left out.")]
 TopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Only this source topic; may be repeated.")]
@@ -79,10 +77,10 @@ def apply(
 def _rate(text: str) -> int | None:
     if text in ("file", "none"):
         return None if text == "file" else 0
-    found = _RATE.fullmatch(text)
-    if not found:
-        raise ConfigError(f"{text!r} is no rate", where="RATE", hint="for example 20MB, 500k, none, or file")
-    return int(float(found["number"]) * _UNITS[found["unit"]])
+    try:
+        return amount(text)
+    except ValueError as error:
+        raise ConfigError(f"{text!r}: {error}", where="RATE", hint="for example 20MB, none, or file") from None
 
 
 def _wish(

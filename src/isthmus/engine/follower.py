@@ -98,7 +98,7 @@ class Follower:
             "aborts": tally.aborts,
             "positions": [[tp.topic, tp.partition, t.committed, t.end] for tp, t in lane.tracks.items()],
             "stops": [
-                [t.stop.source.topic, t.stop.source.partition, t.stop.code, t.stop.message]
+                [t.stop.source.topic, t.stop.source.partition, t.stop.code, t.stop.message, t.stop.hint]
                 for t in lane.tracks.values()
                 if t.stop is not None
             ],

@@ -53,7 +53,8 @@ class Scene:
             del self._events[0]
 
     def stop(self, stop: Stop) -> None:
-        if self._stops.get(stop.source) != stop:
+        known = self._stops.get(stop.source)
+        if known is None or (known.code, known.message) != (stop.code, stop.message):
             self.note(f"STOPPED {stop.source}: {stop.code}: {stop.message}. {stop.hint}".strip())
         self._stops[stop.source] = stop
 
@@ -89,8 +90,8 @@ class Scene:
         lane.now = (value["records"], value["bytes"], value["transactions"])
         for topic, partition, position, end in value["positions"]:
             self._positions[TopicPartition(topic, partition)] = (max(0, position), end)
-        for topic, partition, code, message in value["stops"]:
-            self.stop(Stop(source=TopicPartition(topic, partition), code=code, message=message))
+        for topic, partition, code, message, hint in value["stops"]:
+            self.stop(Stop(source=TopicPartition(topic, partition), code=code, message=message, hint=hint))
         for text in value["notes"]:
             self.note(f"lane {number}: {text}", once=True)
 
