@@ -97,7 +97,7 @@ def test_a_value_that_is_refused_does_not_keep_the_others_back(clusters: Cluster
     refused = [text for text in said if "not taken over" in text]
     assert refused == [
         "setting not taken over: us.orders: a=1: us.orders refused (cluster eu); set it there by hand, "
-        "or exclude a (config.properties.exclude)"
+        "or exclude a (sync.config_exclude, or config.properties.exclude)"
     ]
 
 

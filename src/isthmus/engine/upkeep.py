@@ -202,7 +202,8 @@ def _alterations(changes: Sequence[Change]) -> list[Alteration]:
 
 def _refused(change: Change, error: BrokerRefused) -> str:
     hint = f"grant ALTER_CONFIGS on {change.topic}" if error.kafka_code in _NOT_ALLOWED else "set it there by hand"
-    return f"setting not taken over: {change}: {error}; {hint}, or exclude {change.name} (config.properties.exclude)"
+    leave = f"exclude {change.name} (sync.config_exclude, or config.properties.exclude)"
+    return f"setting not taken over: {change}: {error}; {hint}, or {leave}"
 
 
 class AclKeeper:
