@@ -76,8 +76,9 @@ west->{alias}.enabled = false
 replication.factor = 1
 offset.storage.replication.factor = 1
 tasks.max = 2
+offset.flush.interval.ms = 10000
+emit.heartbeats.interval.secnds = 5
 sync.group.offsets.enabled = true
-emit.heartbeats.interval.seconds = 5
 """
     )
 
@@ -85,9 +86,10 @@ emit.heartbeats.interval.seconds = 5
 
     assert ended.code == 0, ended
     ended.quiet()
-    for name in ("sync.group.offsets.enabled", "emit.heartbeats.interval.seconds"):
+    for name in ("offset.flush.interval.ms", "did you mean `emit.heartbeats.interval.seconds`"):
         (line,) = [line for line in ended.err.splitlines() if name in line]
         assert line.startswith("warning line 1"), ended  # lines 10 and 11
+    assert "offsets of consumer groups are not written yet" in ended.err
     assert "error" not in ended.err
     assert topic in ended.out
     assert "positions reached" in ended.out

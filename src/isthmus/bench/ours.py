@@ -19,6 +19,9 @@ def command(crossing: Crossing, folder: Path) -> list[str]:
         "lanes": crossing.lanes,
         "replication_factor": 1,
         "internal_replication_factor": 1,
+        # As MirrorMaker 2 is run here: records only.
+        "sync": {"configs": False},
+        "mm2_topics": {"heartbeats": False, "carry_heartbeats": False, "offset_syncs": False, "checkpoints": False},
     }
     clusters = {
         crossing.source_alias: {"bootstrap": crossing.source},
