@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from confluent_kafka.admin import NewTopic
 from tests.crossing import Crossing, cross
-from tests.integration.sources import Pair, admin, forget_clients, numbered, wait_until, write
+from tests.integration.sources import KEPT, Pair, admin, forget_clients, numbered, wait_until, write
 
 from isthmus.lab import ClusterSpec, Lab, LabCluster
 from isthmus.model import Cluster, Flow, Topics
@@ -35,10 +36,10 @@ def _talks_to(address: str) -> bool:
 
 def test_a_replica_in_our_rack_is_read_and_the_leader_when_it_dies(lab: Lab, racks: LabCluster) -> None:
     pair = Pair({"racks": racks, "west": lab["west"]}, "racks")
-    names = [pair.topic(f"near-{number}", replicas=2) for number in range(4)]
-    found = admin(racks.bootstrap).list_topics(timeout=30).topics
-    # Broker 1 is also the only controller, so 2 is the one that may die.
-    topic = next(name for name in names if found[name].partitions[0].leader == 1)
+    topic = f"{pair.prefix}-near"
+    # Led by broker 1, which is also the only controller: 2 is the one that may die.
+    placed = NewTopic(topic, num_partitions=1, replica_assignment=[[1, 2]], config=KEPT)
+    admin(racks.bootstrap).create_topics([placed])[topic].result(30)
     one, two = racks.bootstrap.split(",")
     write(one, topic, numbered(10))
 
