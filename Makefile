@@ -29,7 +29,7 @@ check: $(READY) ## Format, lint, types, layers, unit and property tests (under 9
 	$(BIN)/pytest -q tests/unit tests/property
 
 test: check ## Everything: check, then tests with real brokers, Spark and faults
-	$(BIN)/pytest tests --ignore=tests/unit --ignore=tests/property
+	$(BIN)/pytest tests --durations=12 --ignore=tests/unit --ignore=tests/property
 
 demo: $(READY) ## Two clusters, a replication, a kill in the middle, a proof
 	$(BIN)/isthmus demo
