@@ -63,10 +63,14 @@ def test_a_pause_outlives_the_driver(lab: Lab) -> None:
     answer = _wish(flow, lambda wishing: wishing.pause(frozenset()))
     assert answer.heard_by == ""
     pair.write(topic, 10, first=10)
-    cross(flow)
-    assert len(values(pair.target.bootstrap, pair.remote(topic))) == 10
-    _wish(flow, lambda wishing: wishing.resume(frozenset()))
-    cross(flow)
+    with pytest.raises(TargetError, match="so it cannot catch up"):
+        cross(flow)
+    with Crossing(flow) as crossing:
+        crossing.until(lambda status: any("paused: all topics" in event for event in status.events))
+        time.sleep(1.0)
+        assert not crossing.runner.orders
+        assert _wish(flow, lambda wishing: wishing.resume(frozenset())).heard_by
+        crossing.until_copied(10)
     pair.proven(topic, 20)
 
 

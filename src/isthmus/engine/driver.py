@@ -174,13 +174,13 @@ class Driver:
         self.scene.note((await plan_flow(self._source, self._target, self.flow)).summary())
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
+        self.steering.begin(until_caught_up=self._until_caught_up)
         await self._lease.acquire(self.view, take_over=self._take_over)
         self._standing.append(asyncio.ensure_future(self._lease.keep(self.scene.note)))
-        self.steering.begin()
         for topic in self._forget:
             self.view.values.pop(f"topic/{topic}", None)
         await self._roster.look(self.view)
-        await self._fence_everyone(fence)
+        await self._fence_everyone(fence, self.flow.lanes)
         await self._ledger.open(self.view.values.get("snapshot"))
         await self._ledger.advance()
         await self._ledger.erase(self._forget)
@@ -202,9 +202,9 @@ class Driver:
         for record in await self.journal.read(start, self._cursor):
             self.view.apply(record)
 
-    async def _fence_everyone(self, fence: Fence) -> None:
+    async def _fence_everyone(self, fence: Fence, lanes: int) -> None:
         """Also ids of lanes that an earlier run had and this one has not."""
-        most = max(self.flow.lanes, int(self.view.values.get("fleet", {}).get("lanes", 0)))
+        most = max(lanes, int(self.view.values.get("fleet", {}).get("lanes", 0)))
         await control.write(self.journal, {"fleet": {"lanes": most}})
         everywhere = self._roster.all_targets()
         everywhere += [
@@ -396,12 +396,16 @@ class Driver:
         await self.publish_wants()
 
     async def deal_anew(self, flow: Flow) -> None:
-        """Another number of lanes; only while no order runs. Fenced as at a start: a partition may change lanes."""
+        """Another number of lanes; only while no order runs.
+
+        Fenced as at a start, before anything changes: a partition may change lanes, and a lost attempt of its old lane
+        must not be able to commit any more. If the fence fails, everything is as before.
+        """
+        await self._fence_everyone(self._fence(), max(flow.lanes, self.flow.lanes))
         self.use(flow)
         self._work += [asyncio.Event() for _ in range(flow.lanes - len(self._work))]
         self.scene.set_lanes(flow.lanes)
         self._roster.forget_lanes(flow.lanes)
-        await self._fence_everyone(self._fence())
         await self._roster.renew(self.view)
         self._start_lanes()
 
@@ -428,7 +432,7 @@ class Driver:
             if key == "lease" and not self._lease.is_mine(value) and not value.get("released"):
                 self._rival = rival(self.flow, value)
             elif key.startswith("wish/"):
-                self.steering.seen(record.offset)
+                self.steering.seen(key, record.offset)
             elif key.startswith("status/") and value.get("driver") == self._lease.driver:
                 self.scene.lane_reported(int(key.partition("/")[2]), value)
         self._cursor = max(self._cursor, end)

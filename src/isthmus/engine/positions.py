@@ -7,6 +7,7 @@ Records that were copied already and are behind a new position will be copied ag
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -99,6 +100,7 @@ class Positions:
         self._refuse_unknown()
         lease = Lease(self.flow, self._journal)
         await lease.acquire(self._view, take_over=False)
+        keeping = asyncio.ensure_future(lease.keep(lambda _: None))  # a fence may take longer than a lease lasts
         try:
             await self._fence()
             for number, pairs in self._records(changes).items():
@@ -106,6 +108,8 @@ class Positions:
             await self._ledger.advance()
             await write_control(self._journal, {"snapshot": self._ledger.snapshot()})
         finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
             await lease.release()
 
     def _refuse_unknown(self) -> None:

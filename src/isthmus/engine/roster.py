@@ -26,6 +26,9 @@ class Roster:
     def __init__(self, flow: Flow, source: Client, target: Client, journal: Journal, scene: Scene) -> None:
         self.routes: dict[str, Route] = {}
         self.lanes: dict[TopicPartition, int] = {}
+        self._ever: dict[
+            TopicPartition, int
+        ] = {}  # also of partitions that left: should they return, it is to their lane
         self.revisions = [0] * flow.lanes
         self._found: dict[str, Route] = {}  # what the last look saw, not yet in force
         self.flow = flow
@@ -79,7 +82,8 @@ class Roster:
         self.routes = self._found  # together with the lanes: an order may be planned between any two awaits
         partitions = [TopicPartition(r.source, n) for r in self.routes.values() for n in range(r.partitions)]
         leaders = {tp: self._target.leader(self.target_of(tp)) for tp in partitions}
-        lanes = assign(partitions, leaders, self.flow.lanes, self.lanes)
+        lanes = assign(partitions, leaders, self.flow.lanes, self._ever)
+        self._ever |= lanes
         changed = {lane for _, lane in set(lanes.items()) ^ set(self.lanes.items())}
         self.lanes = lanes
         self._scene.set_partitions(lanes)
@@ -87,8 +91,8 @@ class Roster:
         return bool(changed)
 
     def forget_lanes(self, lanes: int) -> None:
-        """All partitions will be dealt out anew, among this many. Only after every id was fenced, or is about to be."""
-        self.lanes = {}
+        """All partitions will be dealt out anew, among this many. Only after every id was fenced."""
+        self.lanes, self._ever = {}, {}
         self.revisions += [0] * (lanes - len(self.revisions))
 
     def revise(self, lanes: set[int]) -> None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from isthmus.engine import control, wishes
-from isthmus.errors import IsthmusError, WireError
+from isthmus.errors import IsthmusError, TargetError, WireError
 from isthmus.model import Flow
 
 if TYPE_CHECKING:
@@ -34,19 +34,24 @@ class Steering:
         self._driver = driver
         self._file = driver.flow  # what the file, or `apply`, says: without wishes
         self._wished_at = -1  # offset of the newest wish that was seen
+        self._settings_at = -1  # and of the newest that brings settings; those of before our start do not count
         self._done_at = -1
-        self._began = time.time()
+        self._ends_when_caught_up = False
         self._lock = asyncio.Lock()
         self._obeying: asyncio.Task[None] | None = None
 
-    def seen(self, offset: int) -> None:
+    def seen(self, key: str, offset: int) -> None:
         """A wish stands in the control topic at this offset."""
         self._wished_at = max(self._wished_at, offset)
+        if key == wishes.SETTINGS:
+            self._settings_at = max(self._settings_at, offset)
 
-    def begin(self) -> None:
+    def begin(self, *, until_caught_up: bool) -> None:
         """Pauses and throttles of earlier days hold from the start."""
         view = self._driver.view
+        self._ends_when_caught_up = until_caught_up
         self.paused = wishes.paused(view)
+        self._refuse_pause()
         self._driver.flow = replace(self._file, throttle=wishes.throttled(view, self._file.throttle))
         if self.paused != wishes.Paused():
             self._driver.scene.note(f"paused: {self.paused.told()}; `isthmus resume` lets it go on")
@@ -69,11 +74,10 @@ class Steering:
         at, refused = self._wished_at, ""
         view, driver = self._driver.view, self._driver
         try:
-            value = view.values.get(wishes.SETTINGS, {})
-            if value.get("at", 0.0) > self._began:
-                self._began = value["at"]
-                self._file = wishes.with_settings(self._file, value["settings"])
-            await self._enforce()
+            flow = self._file
+            if self._settings_at > self._done_at:
+                flow = wishes.with_settings(flow, view.values[wishes.SETTINGS]["settings"])
+            await self._enforce(flow)
         except (IsthmusError, TypeError, ValueError, KeyError) as error:
             refused = str(error)
             driver.scene.note(f"a wish was refused: {refused}")
@@ -91,22 +95,37 @@ class Steering:
             self._driver.scene.note(f"the file was changed, but {names} cannot change while the flow runs: restart it")
         elif flow != self._file:
             async with self._lock:
-                self._file = flow
-                await self._enforce()
+                await self._enforce(flow)
             self._driver.scene.note("the file was changed: its settings are in force")
 
-    async def _enforce(self) -> None:
+    async def _enforce(self, file: Flow) -> None:
+        """Put these settings and all standing wishes into force; on an error everything stays as it was."""
         driver, view = self._driver, self._driver.view
-        was = self.paused
-        self.paused = wishes.paused(view)
-        flow = replace(self._file, throttle=wishes.throttled(view, self._file.throttle))
+        was, self.paused = self.paused, wishes.paused(view)
+        flow = replace(file, throttle=wishes.throttled(view, file.throttle))
+        try:
+            self._refuse_pause()
+            if flow.lanes != driver.flow.lanes:
+                await self._regroup(flow)
+            else:
+                driver.use(flow)
+                await driver.replan()
+        except BaseException:
+            self.paused = was
+            raise
+        self._file = file
         if self.paused != was:
             driver.scene.note(f"paused: {self.paused.told()}" if self.paused != wishes.Paused() else "resumed")
-        if flow.lanes != driver.flow.lanes:
-            await self._regroup(flow)
-        else:
-            driver.use(flow)
-            await driver.replan()
+
+    def _refuse_pause(self) -> None:
+        """Caught up means every partition: a run that ends then must not leave some behind and say so."""
+        if self._ends_when_caught_up and self.paused != wishes.Paused():
+            raise TargetError(
+                f"{self._driver.flow.name} is paused ({self.paused.told()}), so it cannot catch up",
+                where=f"cluster {self._driver.flow.target.alias}, topic {self._driver.flow.control_topic}",
+                hint="let it go on with `isthmus resume`, or run it without --until-caught-up",
+                code="PAUSED",
+            )
 
     async def _regroup(self, flow: Flow) -> None:
         driver = self._driver

@@ -44,7 +44,8 @@ class Track:
         self.end = -1  # last stable offset, as last heard
         self.high_watermark = -1
         self.stop: Stop | None = None
-        self.merging = not assignment.strikes  # off after the target refused a merged batch
+        # Off after the target refused a merged batch, or found batches too large.
+        self.merging = not assignment.strikes and not assignment.most_records
         self.most_records = (
             assignment.most_records
         )  # in one batch, after the target found one too large; 0: as many as there are

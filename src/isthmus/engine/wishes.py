@@ -145,7 +145,7 @@ class Wishing:
         return await self._wish(THROTTLE, {} if rate is None else {"rate": rate})
 
     async def apply(self, settings: Mapping[str, Any]) -> Answer:
-        return await self._wish(SETTINGS, {"settings": settings, "at": time.time()})
+        return await self._wish(SETTINGS, {"settings": settings})
 
     async def _wish(self, key: str, value: dict[str, Any]) -> Answer:
         written = await control.write(self._journal, {key: value})
