@@ -36,17 +36,6 @@ from isthmus.observe.status import FlowStatus
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _clients() -> Iterator[None]:
-    yield
-    forget_clients()
-
-
-@pytest.fixture
-def pair(lab: Lab) -> Pair:
-    return Pair(lab)
-
-
 # ---- while it runs -----------------------------------------------------------------------------
 
 
