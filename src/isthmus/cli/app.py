@@ -17,6 +17,7 @@ from rich.text import Text
 
 from isthmus import __version__
 from isthmus.cli import config, lab
+from isthmus.cli.adopt import adopt, release
 from isthmus.cli.bench import bench
 from isthmus.cli.demo import demo
 from isthmus.cli.groups import groups
@@ -38,6 +39,8 @@ app.command()(run)
 app.command()(plan)
 app.command()(positions)
 app.command()(groups)
+app.command()(adopt)
+app.command()(release)
 app.command()(pause)
 app.command()(resume)
 app.command()(throttle)

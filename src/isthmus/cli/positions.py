@@ -46,12 +46,13 @@ def positions(
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")] = Output.text,
 ) -> None:
     """List stored positions of a flow; change them while it is not running."""
-    chosen = _choose(loaded_from(file, secrets).flows, flow, changing=bool(set_ or reset))
+    chosen = choose_flows(loaded_from(file, secrets).flows, flow, changing=bool(set_ or reset))
     for each in chosen:
         asyncio.run(_one(each, set_ or [], reset or [], yes, output))
 
 
-def _choose(flows: tuple[Flow, ...], name: str, *, changing: bool) -> list[Flow]:
+def choose_flows(flows: tuple[Flow, ...], name: str, *, changing: bool) -> list[Flow]:
+    """The flows meant by --flow; one alone where something is changed."""
     found = [flow for flow in flows if name in ("", flow.name)]
     if not found or (changing and len(found) > 1):
         names = ", ".join(flow.name for flow in flows)

@@ -8,7 +8,8 @@ Records that were copied already and are behind a new position will be copied ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from isthmus.engine.control import ControlView, never_run
@@ -19,7 +20,7 @@ from isthmus.engine.ledger import Ledger
 from isthmus.errors import SourceError
 from isthmus.mm2.filters import choose
 from isthmus.mm2.policy import remote_topic
-from isthmus.mm2.progress import CONNECTOR, java_partition, progress_key, progress_value
+from isthmus.mm2.progress import CONNECTOR, progress_pairs
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, settled_offsets
@@ -97,20 +98,31 @@ class Positions:
 
     async def write(self, changes: Mapping[TopicPartition, int | None]) -> None:
         """Store these positions; None forgets one. Refused while somebody drives the flow."""
+        async with self.held():
+            await self.store(changes)
+
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Hold the flow as its driver would, with every id fenced that could still write progress."""
         self._refuse_unknown()
         lease = Lease(self.flow, self._journal)
         await lease.acquire(self._view, take_over=False)
         keeping = asyncio.ensure_future(lease.keep(lambda _: None))  # a fence may take longer than a lease lasts
         try:
             await self._fence()
-            for number, pairs in self._records(changes).items():
-                await Journal(self._target, self.flow.progress_topic, number).append(pairs)
-            await self._ledger.advance()
-            await write_control(self._journal, {"snapshot": self._ledger.snapshot()})
+            yield
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             await lease.release()
+
+    async def store(self, changes: Mapping[TopicPartition, int | None]) -> None:
+        """To be called while the flow is held."""
+        count = len(self._target.topics[self.flow.progress_topic].partitions)
+        for number, pairs in progress_pairs(CONNECTOR, self.flow.source.alias, changes, count).items():
+            await Journal(self._target, self.flow.progress_topic, number).append(pairs)
+        await self._ledger.advance()
+        await write_control(self._journal, {"snapshot": self._ledger.snapshot()})
 
     def _refuse_unknown(self) -> None:
         if self.flow.control_topic not in self._target.topics:
@@ -130,16 +142,6 @@ class Positions:
             for number in self._target.topics[name].partitions
         ]
         await fence.everyone(int(self._view.values.get("fleet", {}).get("lanes", self.flow.lanes)), everywhere)
-
-    def _records(self, changes: Mapping[TopicPartition, int | None]) -> dict[int, list[tuple[bytes, bytes | None]]]:
-        partitions = len(self._target.topics[self.flow.progress_topic].partitions)
-        grouped: dict[int, list[tuple[bytes, bytes | None]]] = {}
-        for tp, offset in changes.items():
-            key = progress_key(CONNECTOR, self.flow.source.alias, tp.topic, tp.partition)
-            # Progress names the last record that was copied; before offset 0 there is none.
-            value = progress_value(offset - 1) if offset else None
-            grouped.setdefault(java_partition(key, partitions), []).append((key, value))
-        return grouped
 
 
 def checked_changes(

@@ -9,7 +9,10 @@ replicated, not of the next. Reading and writing the topic is left to the engine
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from isthmus.model import TopicPartition
 
 CONNECTOR = "MirrorSourceConnector"
 
@@ -36,6 +39,19 @@ def progress_key(connector: str, source_alias: str, topic: str, partition: int) 
 def progress_value(last_offset: int) -> bytes:
     """`last_offset` is the last record replicated; MirrorMaker 2 resumes one after it."""
     return b'{"offset":%d}' % last_offset
+
+
+def progress_pairs(
+    connector: str, source_alias: str, positions: Mapping[TopicPartition, int | None], partitions: int
+) -> dict[int, list[tuple[bytes, bytes | None]]]:
+    """Records that store these next offsets, by the partition of the topic that they belong into; None forgets one."""
+    grouped: dict[int, list[tuple[bytes, bytes | None]]] = {}
+    for tp, offset in positions.items():
+        key = progress_key(connector, source_alias, tp.topic, tp.partition)
+        # Progress names the last record that was copied; before offset 0 there is none.
+        value = progress_value(offset - 1) if offset else None
+        grouped.setdefault(java_partition(key, partitions), []).append((key, value))
+    return grouped
 
 
 def parse_progress(key: bytes, value: bytes | None) -> Position | None:

@@ -7,7 +7,7 @@ active, and no running consumer can be moved by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kafka.protocol.admin.groups import ListGroupsRequest
@@ -19,6 +19,9 @@ from isthmus.model import TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.cluster import Client
 from isthmus.wire.link import Answer
+
+CONSUMERS, CONNECT = frozenset({"", "consumer"}), frozenset({"connect"})  # protocols; "": offsets without members
+IDLE = frozenset({"", "Empty", "Dead"})  # states of a group that nobody works in
 
 _GROUPS_AT_ONCE = 200
 _NO_OFFSET = -1
@@ -35,8 +38,8 @@ class Committed(NamedTuple):
 Offsets = Mapping[TopicPartition, Committed]
 
 
-async def list_groups(client: Client) -> dict[str, str]:
-    """The state of each consumer group of a cluster; "" where the broker is too old to tell (before 2.6)."""
+async def list_groups(client: Client, protocols: Collection[str] = CONSUMERS) -> dict[str, str]:
+    """The state of each group that speaks so; "" where the broker is too old to tell (before 2.6)."""
     await client.refresh([])
     groups: dict[str, str] = {}
     for node in sorted(client.nodes):
@@ -48,7 +51,7 @@ async def list_groups(client: Client) -> dict[str, str]:
         groups |= {
             group.group_id: getattr(group, "group_state", None) or ""
             for group in answer.groups
-            if group.protocol_type in ("", "consumer")  # "": offsets without members
+            if group.protocol_type in protocols
         }
     return groups
 

@@ -4,7 +4,7 @@ Needed for what a lane had committed and not yet put on record when it was kille
 before us, and when the index was lost. What must stay true: a span is made only if every record of the one side is
 the record of the other (time, key, value, headers) and at least one end of the stretch is known in both logs. After
 compaction, or with other writers on the target, the two differ: then there is no span, and the answer stays the
-conservative one.
+conservative one. A long hole is closed in steps, from an end that is known.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Stretch(NamedTuple):
     high_is_certain: bool = True  # False: it is just where the target ends
 
 
-class _Seen:
+class Seen:
     """Records in order: offsets, and a print of each one's time, key, value and headers."""
 
     def __init__(self) -> None:
@@ -58,8 +58,11 @@ class _Seen:
         self.offsets.append(record.offset)
         self.prints.append(hash((record.timestamp, record.key, record.value, record.headers)))
 
-    def last(self, count: int) -> None:
+    def first(self, count: int) -> None:
         """Keep only so many."""
+        del self.offsets[count:], self.prints[count:]
+
+    def last(self, count: int) -> None:
         del self.offsets[: len(self) - count], self.prints[: len(self.prints) - count]
 
 
@@ -68,24 +71,50 @@ class TooLong(Exception):
 
 
 async def close(source: Client, target: Client, stretch: Stretch, most: int) -> Span | None:
-    """The span that fills the hole; None where both logs do not hold the same. Raises TooLong, WireError."""
+    """A span that fills the hole, or begins to; None where the logs do not hold the same. Raises TooLong, WireError."""
     low, high = stretch.low, stretch.high
     if high.target < 0 and low.target < 0:
         return None
-    here = await _read(source, stretch.source, low.source, high.source, most)
-    there = await _read(target, stretch.target, max(low.target, 0), high.target, most)
+    here = await read(source, stretch.source, low.source, high.source, most + 1)
+    there = await read(target, stretch.target, max(low.target, 0), high.target, most + 1)
+    if max(len(here), len(there)) > most:
+        return await _step(source, target, stretch, most, here, there)
     if low.target < 0 and stretch.high_is_certain:
-        # What is older has left the one log, or the other.
+        return _ends_equal(stretch, low.source, here, there)
+    return Span(stretch.source, low.source, high.source, _runs(here, there)) if here.prints == there.prints else None
+
+
+async def _step(source: Client, target: Client, stretch: Stretch, most: int, here: Seen, there: Seen) -> Span | None:
+    """A part of a long hole, from the end that is known."""
+    if stretch.low.target >= 0:
         shared = min(len(here), len(there))
-        here.last(shared)
-        there.last(shared)
+        here.first(shared)
+        there.first(shared)
+        if not shared or here.prints != there.prints:
+            return None
+        return Span(stretch.source, stretch.low.source, here.offsets[-1] + 1, _runs(here, there))
+    if not stretch.high_is_certain:
+        raise TooLong
+    high, start = stretch.high, max(stretch.low.source, stretch.high.source - most)
+    here = await read(source, stretch.source, start, high.source, most)
+    there = await read(target, stretch.target, max(0, high.target - most), high.target, most)
+    if len(here) and not len(there):
+        return None  # so many markers: nothing to compare with
+    return _ends_equal(stretch, start, here, there)
+
+
+def _ends_equal(stretch: Stretch, start: int, here: Seen, there: Seen) -> Span | None:
+    """What both have before the end that they share; what is older has left the one log, or the other."""
+    count, shared = len(here), min(len(here), len(there))
+    here.last(shared)
+    there.last(shared)
     if here.prints != there.prints:
         return None
-    start = low.source if low.target >= 0 or not here else here.offsets[0]
-    return Span(stretch.source, start, high.source, _runs(here, there))
+    begin = here.offsets[0] if 0 < shared < count else start
+    return Span(stretch.source, begin, stretch.high.source, _runs(here, there))
 
 
-def _runs(here: _Seen, there: _Seen) -> Runs:
+def _runs(here: Seen, there: Seen) -> Runs:
     if not len(here):
         return table([])
     pairs = np.column_stack((np.array(here.offsets, np.int64), np.array(there.offsets, np.int64)))
@@ -94,19 +123,18 @@ def _runs(here: _Seen, there: _Seen) -> Runs:
     return np.column_stack((pairs[begins], lengths))
 
 
-async def _read(client: Client, tp: TopicPartition, start: int, end: int, most: int) -> _Seen:
-    """Committed records in [start, end)."""
-    seen = _Seen()
+async def read(client: Client, tp: TopicPartition, start: int, end: int, most: int) -> Seen:
+    """Committed records in [start, end): at most the first so many."""
+    seen = Seen()
     await client.refresh([tp.topic])
-    while start < end:
+    while start < end and len(seen) < most:
         answer = await _fetch(client, tp, start)
         past = _take(seen, answer, start, end)
-        if len(seen) > most:
-            raise TooLong
         if past == start and start >= min(end, answer.last_stable):
             break
         start = past
         await asyncio.sleep(0)  # a driver has a lease to keep
+    seen.first(most)
     return seen
 
 
@@ -123,7 +151,7 @@ async def _fetch(client: Client, tp: TopicPartition, start: int) -> Fetched:
     return answer
 
 
-def _take(seen: _Seen, answer: Fetched, start: int, end: int) -> int:
+def _take(seen: Seen, answer: Fetched, start: int, end: int) -> int:
     """Add what was fetched; the offset to go on at."""
     batches = find_batches(answer.records)
     for batch in committed_batches(answer, batches):

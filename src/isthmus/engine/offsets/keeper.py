@@ -19,13 +19,12 @@ from isthmus.mm2.formats import Checkpoint, OffsetSync, checkpoints_topic, offse
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.cluster import Client
-from isthmus.wire.groups import Committed, commit_offsets, committed_offsets, list_groups
+from isthmus.wire.groups import IDLE, Committed, commit_offsets, committed_offsets, list_groups
 from isthmus.wire.journal import Journal
 
 _TIDY_EVERY_S = 60.0
 _PAIRS_AT_ONCE = 1_000
 _PATIENCE_S = 10.0
-_IDLE = frozenset({"", "Empty", "Dead"})
 _IDLE_SHARE = 4  # rounds that take long become rarer: at most a fifth of the time
 
 Place = tuple[str, TopicPartition]  # a group and a partition of the target
@@ -147,7 +146,7 @@ class GroupKeeper:
             if one.translated >= 0:
                 by_group.setdefault(one.group, []).append(one)
         states = await list_groups(self._target)
-        idle = [group for group in by_group if states.get(group, "") in _IDLE]
+        idle = [group for group in by_group if states.get(group, "") in IDLE]
         there = await committed_offsets(self._target, idle)
         for group in idle:
             due = {one.target: one for one in by_group[group] if self._is_due(one, there.get(group, {}))}

@@ -29,7 +29,8 @@ from isthmus.wire.groups import Committed, committed_offsets, list_groups
 
 EXACT, AT_LEAST, AHEAD = "exact", "at least", "ahead"
 EXPIRED, BEYOND, SKIPPED, UNKNOWN = "expired", "beyond", "skipped", "unknown"
-_MOST_AT_ONCE = 2_000_000  # records that are compared to close a hole
+_MOST_AT_ONCE = 2_000_000  # records that are compared in one step to close a hole
+_STEPS = 4  # of one round: a longer hole is closed over several
 _AGAIN_AFTER_S, _AGAIN_AT_MOST_S = 10.0, 3600.0  # a hole that cannot be closed may be, when both logs have settled
 
 
@@ -110,7 +111,9 @@ class Translator:
     async def _translate(self, tp: TopicPartition, target: TopicPartition, offset: int, start: int) -> tuple[int, str]:
         found = await self._index.translate(tp, offset)
         copied = offset <= self._replicated(tp)
-        if found.target < 0 and copied and self._repairs and await self._close_hole(tp, target, offset, start):
+        for _ in range(_STEPS if copied and self._repairs else 0):
+            if found.target >= 0 or not await self._close_hole(tp, target, offset, start):
+                break
             found = await self._index.translate(tp, offset)
         if found.target >= 0:
             return found.target, EXACT

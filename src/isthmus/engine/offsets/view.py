@@ -14,10 +14,8 @@ from isthmus.mm2.policy import remote_topic
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
-from isthmus.wire.groups import Offsets, committed_offsets, list_groups
+from isthmus.wire.groups import IDLE, Offsets, committed_offsets, list_groups
 from isthmus.wire.journal import Journal
-
-_IDLE = frozenset({"", "Empty", "Dead"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,5 +117,5 @@ def _row(one: Standing, there: Offsets, ends: dict[TopicPartition, int], states:
         target_offset=committed,
         target_lag=max(0, end - place) if place >= 0 and end >= 0 else -1,
         state=one.state,
-        active_on_target=states.get(one.group, "") not in _IDLE,
+        active_on_target=states.get(one.group, "") not in IDLE,
     )
