@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.integration.command import Ended, called, fill, isthmus, topics_of, unique, yaml_file
 
+from isthmus.engine import fencing
 from isthmus.errors import ConfigError, MachineError, SourceError, TargetError
 from isthmus.lab import ClusterSpec, Lab
 
@@ -207,7 +208,10 @@ def test_more_replicas_than_the_target_has_brokers_are_refused(scene: Scene, key
 
 
 @pytest.mark.spark
-def test_a_target_that_cannot_do_transactions_is_refused_with_the_settings_to_change(scene: Scene) -> None:
+def test_a_target_that_cannot_do_transactions_is_refused_with_the_settings_to_change(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fencing, "FENCE_PATIENCE_S", 3.0)  # a coordinator may be on its way; this one never comes
     unfit = {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}
     with Lab([ClusterSpec(name="unfit", properties=unfit)]) as lab:
         ended = called("run", scene.file(target=lab["unfit"].bootstrap))
