@@ -208,7 +208,7 @@ def is_running(process: psutil.Process) -> bool:
         return False
 
 
-def wait_for(happened: Callable[[], object], seconds: float = 60, what: str = "") -> None:
+def wait_for(happened: Callable[[], object], seconds: float = 120, what: str = "") -> None:
     """Poll until it is true; the machine may be busy, so be generous."""
     deadline = time.monotonic() + seconds
     while not happened():
@@ -317,7 +317,7 @@ def committed(bootstrap: str, topic: str) -> list[int]:
         return []  # created just now, and not led yet
 
 
-def grows(bootstrap: str, topic: str, seconds: float = 90) -> None:
+def grows(bootstrap: str, topic: str, seconds: float = 180) -> None:
     """Wait until every partition of a topic has more committed records than now."""
     before = committed(bootstrap, topic)
 
