@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import pickle
+import multiprocessing
+import os
 import random
-import subprocess
-import sys
+import signal
 import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import pytest
@@ -75,7 +77,7 @@ def read_control(lab: Lab, flow: Flow) -> dict[str, Any]:
     _, end = consumer.get_watermark_offsets(TopicPartition(flow.control_topic, 0), timeout=20)
     values: dict[str, Any] = {}
     while consumer.position([TopicPartition(flow.control_topic, 0)])[0].offset < end:
-        for message in consumer.consume(500, 1):
+        for message in consumer.consume(500, 0.1):
             value = message.value()
             values[(message.key() or b"").decode()] = json.loads(value) if value else None
     consumer.close()
@@ -94,7 +96,7 @@ def count_committed(bootstrap: str, topic: str, partition: int) -> int:
     consumer.assign([TopicPartition(topic, partition, 0)])
     count, deadline = 0, time.monotonic() + 60
     while time.monotonic() < deadline:
-        for message in consumer.consume(5_000, 1.0):
+        for message in consumer.consume(5_000, 0.1):
             error = message.error()
             if error is None:
                 count += 1
@@ -102,6 +104,11 @@ def count_committed(bootstrap: str, topic: str, partition: int) -> int:
                 consumer.close()
                 return count
     raise AssertionError(f"{topic}-{partition} could not be read to its end")
+
+
+# Importing takes seconds: a process that has done so is forked for each order, and killed as any other.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["isthmus.engine.lane"])
 
 
 class Killable:
@@ -117,19 +124,17 @@ class Killable:
         return await asyncio.to_thread(self._run, order)
 
     def _run(self, order: Order) -> Receipt:
-        with subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            assert process.stdin and process.stdout
-            pickle.dump(order, process.stdin)
-            process.stdin.close()
+        with ProcessPoolExecutor(1, mp_context=FORKS) as process:
+            pid = process.submit(os.getpid).result()
+            receipt = process.submit(run_order, order, "only")
             if self.kills > 0:
                 self.kills -= 1
                 self._wait_for_writes()
-                process.kill()
-            result = process.stdout.read()
-        if process.returncode != 0:
-            raise MachineError("the worker was killed", code="LANE_LOST")
-        receipt: Receipt = pickle.loads(result)
-        return receipt
+                os.kill(pid, signal.SIGKILL)
+            try:
+                return receipt.result()
+            except BrokenProcessPool:
+                raise MachineError("the worker was killed", code="LANE_LOST") from None
 
     def _wait_for_writes(self) -> None:
         before = self._end()
@@ -139,14 +144,6 @@ class Killable:
 
     def _end(self) -> int:
         return int(self._consumer.get_watermark_offsets(self._watched, timeout=10)[1])
-
-
-WORKER = """
-import pickle, sys
-from isthmus.engine.lane import run_order
-order = pickle.load(sys.stdin.buffer)
-sys.stdout.buffer.write(pickle.dumps(run_order(order, "only")))
-"""
 
 
 def test_i1_progress_is_in_the_transaction(lab: Lab, topic: str, alias: str, monkeypatch: pytest.MonkeyPatch) -> None:

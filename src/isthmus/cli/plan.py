@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.cli.render import Output
-from isthmus.config.load import load
-from isthmus.engine.plan import Plan, TopicStart, make_plan
 from isthmus.errors import IsthmusError
 from isthmus.model import Flow
-from isthmus.wire.admin import NewTopic
+
+if TYPE_CHECKING:
+    from isthmus.engine.plan import Plan, TopicStart
+    from isthmus.wire.admin import NewTopic
 
 _ROWS = 30  # of each table: the rest is in the JSON
 _EXAMPLES = 5
@@ -30,6 +31,8 @@ def plan(
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print it.")] = Output.text,
 ) -> None:
     """Show what `isthmus run` would create, grow, alter and skip, and where it begins. Changes nothing."""
+    from isthmus.config.load import load
+
     loaded = load(file)
     errors = Console(stderr=True)
     for warning in loaded.warnings:
@@ -48,6 +51,8 @@ def plan(
 
 
 async def _plans(flows: Sequence[Flow]) -> list[Plan]:
+    from isthmus.engine.plan import make_plan
+
     return [await make_plan(flow) for flow in flows]
 
 

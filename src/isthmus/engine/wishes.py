@@ -18,7 +18,7 @@ from typing import Any
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
-from isthmus.errors import ConfigError, TargetError
+from isthmus.errors import ConfigError
 from isthmus.model import Flow, Groups, Mm2Topics, Sync, Topics, Tuning
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
@@ -111,12 +111,7 @@ class Wishing:
         await self._target.start()
         await self._target.refresh([self.flow.control_topic])
         if self.flow.control_topic not in self._target.topics:
-            raise TargetError(
-                f"flow {self.flow.name} has never run",
-                where=f"cluster {self.flow.target.alias}, topic {self.flow.control_topic}",
-                hint="start it with `isthmus run`; its file says what it does",
-                code="NO_PROGRESS",
-            )
+            raise control.never_run(self.flow, "start it with `isthmus run`; its file says what it does")
         end = await self._journal.end()
         await self._hear(await self._journal.beginning(), end)
         return self
