@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import pickle
 import random
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -23,6 +20,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.crossing import QUICK, Crossing, InThread, cross, flow_between
+from tests.killable import Killable
 
 from isthmus.engine import control, driver, writer
 from isthmus.engine.driver import Driver
@@ -100,51 +98,6 @@ def count_committed(bootstrap: str, topic: str, partition: int) -> int:
                 consumer.close()
                 return count
     raise AssertionError(f"{topic}-{partition} could not be read to its end")
-
-
-class Killable:
-    """Runs each order in a process of its own and kills it with -9 in the middle, as long as kills are left."""
-
-    def __init__(self, kills: int, bootstrap: str, topic: str) -> None:
-        self.kills = kills
-        self._dice = random.Random(7)
-        self._watched = TopicPartition(topic, 0)
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex})
-
-    async def run(self, order: Order) -> Receipt:
-        return await asyncio.to_thread(self._run, order)
-
-    def _run(self, order: Order) -> Receipt:
-        with subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            assert process.stdin and process.stdout
-            pickle.dump(order, process.stdin)
-            process.stdin.close()
-            if self.kills > 0:
-                self.kills -= 1
-                self._wait_for_writes()
-                process.kill()
-            result = process.stdout.read()
-        if process.returncode != 0:
-            raise MachineError("the worker was killed", code="LANE_LOST")
-        receipt: Receipt = pickle.loads(result)
-        return receipt
-
-    def _wait_for_writes(self) -> None:
-        before = self._end()
-        while self._end() < before + 200:
-            time.sleep(0.005)
-        time.sleep(self._dice.uniform(0, 0.1))
-
-    def _end(self) -> int:
-        return int(self._consumer.get_watermark_offsets(self._watched, timeout=10)[1])
-
-
-WORKER = """
-import pickle, sys
-from isthmus.engine.lane import run_order
-order = pickle.load(sys.stdin.buffer)
-sys.stdout.buffer.write(pickle.dumps(run_order(order, "only")))
-"""
 
 
 def test_i1_progress_is_in_the_transaction(lab: Lab, topic: str, alias: str) -> None:

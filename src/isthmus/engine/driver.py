@@ -355,6 +355,7 @@ class Driver:
             until=self._until.get(source, -1),
             strikes=self._strikes.get(source, 0),
             most_records=self._most_records.get(source, 0),
+            mark=self._ledger.marks.get(source, ""),
         )
 
     # -- standing work -------------------------------------------------------------------------

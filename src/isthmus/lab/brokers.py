@@ -129,6 +129,7 @@ def settings(spec: ClusterSpec, node: Node, coordination: Mapping[str, str]) -> 
         "group.initial.rebalance.delay.ms": "0",
         "log.retention.ms": "-1",  # records with old timestamps are wanted as long as the lab lives
         "auto.create.topics.enable": "false",
+        "delete.topic.enable": "true",  # the default since 1.0
         "num.partitions": "1",
         "default.replication.factor": "1",
         "log.dirs": str(node.data),
