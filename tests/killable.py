@@ -28,6 +28,7 @@ class Killable:
 
     def __init__(self, kills: int, bootstrap: str, topic: str) -> None:
         self.kills = kills
+        self.orders: list[Order] = []
         self._dice = random.Random(7)
         self._watched = TopicPartition(topic, 0)
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex})
@@ -36,6 +37,7 @@ class Killable:
         return await asyncio.to_thread(self._run, order)
 
     def _run(self, order: Order) -> Receipt:
+        self.orders.append(order)
         with subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin and process.stdout
             pickle.dump(order, process.stdin)

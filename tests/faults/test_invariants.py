@@ -22,15 +22,18 @@ from confluent_kafka.admin import AdminClient
 from tests.crossing import QUICK, Crossing, InThread, cross, flow_between
 from tests.killable import Killable
 
-from isthmus.engine import control, driver, writer
+from isthmus.engine import control, driver, fetcher, writer
 from isthmus.engine.driver import Driver
 from isthmus.engine.lane import run_order
 from isthmus.engine.orders import Order, Receipt
+from isthmus.engine.track import Track
 from isthmus.errors import MachineError
 from isthmus.lab import Lab
 from isthmus.lab.oracle import compare
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus
+from isthmus.wire import codes
+from isthmus.wire.fetch import Fetched, fetch
 from isthmus.wire.link import Link
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
@@ -119,6 +122,34 @@ def test_i1_progress_is_in_the_transaction(lab: Lab, topic: str, alias: str) -> 
     assert status.lag == 0
     assert seen and all(progress == there for progress, there in seen), seen
     assert any(0 < progress < 20_000 for progress, _ in seen), f"no kill hit the middle: {seen}"
+    assert_exact(lab, topic, alias)
+
+
+def test_i1_a_partition_that_stops_in_the_middle_of_a_transaction_keeps_its_progress(
+    lab: Lab, topic: str, alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source refuses a partition while some of it is in the open transaction: that part must not come again."""
+    fill(lab, topic, 2_000)
+    flow = flow_between(lab, topic, alias=alias, tuning=SMALL)
+    is_last = writer.Writer._is_last
+
+    async def refusing(*words: Any) -> list[Fetched]:
+        answers = await fetch(*words)
+        return [
+            a._replace(error=codes.TOPIC_AUTHORIZATION_FAILED) if a.tp.partition == 0 and a.offset else a
+            for a in answers
+        ]
+
+    def not_before_the_stop(self: writer.Writer, tracks: list[Track]) -> bool:
+        return any(track.stop for track in tracks) and is_last(self, tracks)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fetcher, "fetch", refusing)
+        patched.setattr(writer.Writer, "_is_last", not_before_the_stop)
+        status = cross(flow)
+    assert [(stop.partition, stop.code) for stop in status.stopped] == [(0, "SOURCE_REFUSED")]
+    assert 0 < count_committed(lab["west"].bootstrap, f"{alias}.{topic}", 0) < 1_000
+    assert cross(flow).stopped == ()
     assert_exact(lab, topic, alias)
 
 

@@ -196,11 +196,11 @@ def test_an_old_target_is_exact_though_a_lane_is_killed(clusters: dict[str, LabC
     pair = Pair(clusters, "east", version)
     topic = pair.topic("numbers", partitions=2)
     rows = numbered(4_000, partitions=2, headers=[("h", b"x" * 60)])
-    write(pair.source.bootstrap, topic, rows, batch_num_messages=20, compression_type="lz4")
+    write(pair.source.bootstrap, topic, rows, batch_num_messages=20)
     killer = Killable(1, pair.target.bootstrap, pair.remote(topic))
     status = asyncio.run(Driver(small_transactions(pair), killer, until_caught_up=True).run())
     assert killer.kills == 0
-    assert status.lanes[0].failures >= 1
+    assert any(each.offset < 2_000 for each in killer.orders[1].assignments), "the kill came too late"
     assert status.stopped == ()
     pair.proven(topic, 4_000)
 
@@ -211,7 +211,7 @@ def test_even_older_targets_take_everything_once(clusters: dict[str, LabCluster]
     topic = pair.topic("numbers", partitions=2)
     for turn in range(2):
         rows = numbered(1_000, 1_000 * turn, partitions=2, headers=[("h", b"x" * 60)])
-        write(pair.source.bootstrap, topic, rows, batch_num_messages=20, compression_type="lz4")
+        write(pair.source.bootstrap, topic, rows, batch_num_messages=20)
         status = cross(small_transactions(pair))
         assert status.stopped == ()
         assert status.lanes[0].transactions > 1
