@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.crossing import Crossing, cross
-from tests.integration.command import Running, isthmus, wait_for, yaml_file
+from tests.integration.command import Running, called, wait_for, yaml_file
 from tests.integration.sources import Pair, values
 
 from isthmus.engine.wishes import Answer, Wishing, live_settings
@@ -136,7 +136,7 @@ def test_an_edited_file_comes_into_force_and_a_bad_edit_does_not(lab: Lab, tmp_p
         written(first, second)
         wait_for(lambda: running.says("its settings are in force"), seconds=60)
         wait_for(lambda: len(values(pair.target.bootstrap, pair.remote(second))) == 10, seconds=60, what="the second")
-        slow = isthmus("throttle", file, "1MB", "-o", "json")
+        slow = called("throttle", file, "1MB", "-o", "json")
         assert slow.json()[0]["wish"] == {"rate": 1_000_000}, slow
         assert f"process {running.pid} on" in slow.json()[0]["heard_by"]
         running.terminate()

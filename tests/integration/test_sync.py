@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.crossing import RECORDS_ONLY, Crossing, cross
-from tests.integration.command import isthmus, topics_of, yaml_file
+from tests.integration.command import called, topics_of, yaml_file
 from tests.integration.java import kafka_java
 from tests.integration.sources import (
     PATIENCE_S,
@@ -164,7 +164,7 @@ def test_the_plan_command_says_what_is_skipped_and_why(pair: Pair, tmp_path: Pat
     topic = pair.topic("orders", partitions=2)
     pair.topic("other")
     file = yaml_file(tmp_path, pair.source.bootstrap, pair.target.bootstrap, alias=pair.alias, topics=[topic])
-    ended = isthmus("plan", file, "-o", "json")
+    ended = called("plan", file, "-o", "json")
     assert ended.code == 0, ended
     (plan,) = json.loads(ended.out)
     (created,) = [t for t in plan["create"] if not t["topic"].endswith("heartbeats")]
@@ -177,7 +177,7 @@ def test_the_plan_command_says_what_is_skipped_and_why(pair: Pair, tmp_path: Pat
     assert f"{pair.prefix}-other" in plan["skipped"]["not matched"]
     assert pair.remote(topic) not in topics_of(pair.target.bootstrap)
 
-    ended = isthmus("plan", file)
+    ended = called("plan", file)
 
     assert ended.code == 0, ended
     assert "plan: create" in ended.out

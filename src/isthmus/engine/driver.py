@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from isthmus.engine import control
+from isthmus.engine.abilities import Severity, lacking, refuse_blocked
 from isthmus.engine.control import ControlView
 from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.internal import create_internal_topics
@@ -163,6 +164,7 @@ class Driver:
         self.scene.show("starting")
         await self._reach(self._source, SourceError)
         await self._reach(self._target, TargetError)
+        self._look_at_abilities()
         names = await chosen_topics(self._source, self.flow)
         refuse_nothing(self.flow, names, sorted(self._source.topics))
         # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
@@ -181,12 +183,21 @@ class Driver:
         await self.dispatch.ledger.open(self.view.values.get("snapshot"))
         await self.dispatch.ledger.advance()
         await self.dispatch.ledger.erase(self._forget)
+        if self._forget and self.flow.keeps_index:
+            await self._groups.index.erase(self._forget)
         await self._roster.record(self.view, starts=self.flow.starts)
         self._roster.assign()
         await self._upkeep.first_round()
         if self._until_caught_up:
             await self._see_ends()
         self.scene.show("running")
+
+    def _look_at_abilities(self) -> None:
+        lacks = lacking(self._source.offer, self._target.offer, self.flow)
+        refuse_blocked(lacks)
+        for each in lacks:
+            if each.severity is Severity.limits:
+                self.scene.note(str(each))
 
     async def _reach(self, client: Client, kind: type[IsthmusError]) -> None:
         try:

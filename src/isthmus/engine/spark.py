@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,22 +207,7 @@ def open_spark(
         ) from error
     finally:
         log.close()
-    if master.startswith("local") and not (unwanted is not None and unwanted.is_set()):
-        _start_daemon(context)
     return Spark(context, folder, jvm)
-
-
-def _start_daemon(context: SparkContext) -> None:
-    """A job that does nothing, while the driver still plans: Python's daemon imports for seconds before the first fork.
-
-    Should it fail, nothing is lost: the first lane's job meets the same trouble, and tells it.
-    """
-    with contextlib.suppress(Exception):
-        context.parallelize([0], 1).mapPartitions(_idle).collect()
-
-
-def _idle(nothing: Iterator[int]) -> Iterator[int]:
-    return nothing
 
 
 def _silence_py4j() -> None:
