@@ -8,19 +8,23 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.crossing import QUICK, Crossing, cross, flow_between
 from tests.integration.command import wait_for
+from tests.integration.java import kafka_java
 
+from isthmus.engine.offsets import translate
 from isthmus.engine.offsets.runlog import RunLog
 from isthmus.engine.offsets.runs import encode_key
 from isthmus.engine.offsets.view import GroupsReader, GroupsView
 from isthmus.lab import Lab
-from isthmus.mm2.formats import Checkpoint
+from isthmus.mm2.formats import Checkpoint, Heartbeat, OffsetSync
 from isthmus.model import Flow, Groups, Mm2Topics
 from isthmus.model import TopicPartition as SourcePartition
 
@@ -138,9 +142,24 @@ def assert_exact(lab: Lab, alias: str, topic: str, places: dict[str, dict[int, i
     assert not wrong, f"{total - len(wrong)} of {total} exact; {wrong[:5]}"
 
 
+@pytest.fixture(scope="module")
+def jvm() -> Iterator[Any]:
+    with kafka_java() as machine:
+        yield machine
+
+
+def told_by_java(jvm: Any, lab: Lab, alias: str, group: str) -> dict[tuple[str, int], int]:
+    """Where a group goes on, as MirrorMaker 2's own `RemoteClusterUtils.translateOffsets` tells a consumer."""
+    properties = {"bootstrap.servers": lab["west"].bootstrap}
+    patience = jvm.java.time.Duration.ofSeconds(60)
+    utilities = jvm.org.apache.kafka.connect.mirror.RemoteClusterUtils
+    found = utilities.translateOffsets(properties, alias, group, patience)
+    return {(tp.topic(), tp.partition()): offset.offset() for tp, offset in found.items()}
+
+
 @pytest.mark.parametrize("kind", ["plain", "transactional"])
 def test_every_group_stands_at_the_record_that_it_would_read_next(
-    lab: Lab, topic_name: str, alias: str, kind: str
+    lab: Lab, topic_name: str, alias: str, kind: str, jvm: Any
 ) -> None:
     lab["east"].create_topic(topic_name, PARTITIONS)
     flow = flow_with_groups(lab, topic_name, alias)
@@ -150,6 +169,51 @@ def test_every_group_stands_at_the_record_that_it_would_read_next(
         crossing.until(lambda status: status.records > 0)
         write(lab["east"].bootstrap, topic_name, 3_000 if kind == "plain" else 60, "second ")
     places = commit_at_random(lab, alias, topic_name, groups=20)
+
+    cross(flow)
+
+    assert_exact(lab, alias, topic_name, places)
+    published = checkpoints(lab, alias)
+    for group in places:  # 100 of 100: what was just found exact is what Java tells
+        wanted = {place[1:]: one.downstream for place, one in published.items() if place[0] == group}
+        assert len(wanted) == PARTITIONS
+        assert told_by_java(jvm, lab, alias, group) == wanted
+
+
+def test_what_we_write_is_read_by_mirrormakers_own_classes(jvm: Any) -> None:
+    mirror = jvm.org.apache.kafka.connect.mirror
+    checkpoint, sync = Checkpoint("grüppe", "east.orders", 3, 2**40, 17, "note"), OffsetSync("orders", 4, 2**41, 5)
+
+    def record(pair: tuple[bytes, bytes]) -> Any:
+        return jvm.org.apache.kafka.clients.consumer.ConsumerRecord("any", 0, 0, *pair)
+
+    seen = mirror.Checkpoint.deserializeRecord(record(checkpoint.encode()))
+    where = seen.topicPartition()
+    read = (seen.consumerGroupId(), where.topic(), where.partition(), seen.upstreamOffset(), seen.downstreamOffset())
+    assert (*read, seen.metadata()) == checkpoint
+    seen = mirror.OffsetSync.deserializeRecord(record(sync.encode()))
+    where = seen.topicPartition()
+    assert (where.topic(), where.partition(), seen.upstreamOffset(), seen.downstreamOffset()) == sync
+    seen = mirror.Heartbeat.deserializeRecord(record(Heartbeat("east", "west", 1_700_000_000_123).encode()))
+    assert (seen.sourceClusterAlias(), seen.targetClusterAlias(), seen.timestamp()) == (
+        "east",
+        "west",
+        1_700_000_000_123,
+    )
+
+
+def test_a_hole_of_any_length_is_closed_step_by_step(
+    lab: Lab, topic_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after MirrorMaker 2 has copied millions: no index of its part, and more than is compared at once."""
+    monkeypatch.setattr(translate, "_MOST_AT_ONCE", 150)
+    lab["east"].create_topic(topic_name, PARTITIONS)
+    flow = flow_with_groups(lab, topic_name, alias)
+    write_transactions(lab["east"].bootstrap, topic_name, 90, "first ")
+    cross(flow)
+    lab["west"].delete_topic(flow.index_topic)
+    write_plain(lab["east"].bootstrap, topic_name, 50, "second ")
+    places = commit_at_random(lab, alias, topic_name, groups=6)
 
     cross(flow)
 
