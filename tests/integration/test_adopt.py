@@ -100,6 +100,9 @@ def test_mirrormaker_isthmus_and_mirrormaker_again_copy_every_record_once(
 
         released = isthmus("release", mirror.file, "--to", "mm2", "--yes", "-o", "json")
         assert released.json()["done"], released
+        rows = {(row["topic"], row["partition"]): row["next"] for row in released.json()["rows"] if row["next"] >= 0}
+        assert len(rows) >= PARTITIONS
+        assert rows.items() <= _believed(lab, flow).items()
         ours = copied(lab, remote)
         with mirror:
             mirror.until(lambda: copied(lab, remote) > ours, "it goes on", LONG_S)
@@ -107,6 +110,13 @@ def test_mirrormaker_isthmus_and_mirrormaker_again_copy_every_record_once(
             mirror.until(lambda: copied(lab, remote) >= sum(lab_end), "it catches up", LONG_S)
     cross(flow)  # what was written after MirrorMaker 2 had stopped
     assert proven(lab, topic_name, alias) > 2_000
+
+
+def _believed(lab: Lab, flow: Flow) -> dict[tuple[str, int], int]:
+    """Where a MirrorMaker 2 that reads uncommitted offsets, too, would go on."""
+    stored = read(lab["west"].bootstrap, flow.progress_topic, committed=False)
+    found = [one for _, key, value in stored if (one := parse_progress(key or b"", value)) is not None]
+    return {(one.topic, one.partition): one.offset + 1 for one in found if one.offset is not None}
 
 
 def _assert_bytes_are_ours(lab: Lab, flow: Flow, topic: str) -> None:
