@@ -104,6 +104,11 @@ class Crossing:
     def until_copied(self, records: int, seconds: float = 60.0) -> FlowStatus:
         return self.until(lambda status: status.records >= records, seconds)
 
+    def adopt(self, flow: Flow) -> None:
+        """As if the flow's file had been changed to this."""
+        assert self._loop is not None and self._driver is not None
+        asyncio.run_coroutine_threadsafe(self._driver.steering.adopt(flow), self._loop).result(60)
+
     def stop(self) -> None:
         if self._loop is not None and self._driver is not None and self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._driver.stop(), self._loop)

@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,7 +32,6 @@ from isthmus.lab import Lab
 from isthmus.lab.oracle import compare
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus
-from isthmus.wire.link import Link
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
@@ -103,10 +101,14 @@ def count_committed(bootstrap: str, topic: str, partition: int) -> int:
 
 
 class Killable:
-    """Runs each order in a process of its own and kills it with -9 in the middle, as long as kills are left."""
+    """Runs each order in a process of its own and kills it with -9 in the middle, as long as kills are left.
 
-    def __init__(self, kills: int, bootstrap: str, topic: str) -> None:
+    The middle: when it has written so many records to partition 0 of the topic, and a little later.
+    """
+
+    def __init__(self, kills: int, bootstrap: str, topic: str, *, records: int = 200) -> None:
         self.kills = kills
+        self._records = records
         self._dice = random.Random(7)
         self._watched = TopicPartition(topic, 0)
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex})
@@ -121,7 +123,7 @@ class Killable:
             process.stdin.close()
             if self.kills > 0:
                 self.kills -= 1
-                self._wait_for_writes()
+                self._wait_for_writes(process)
                 process.kill()
             result = process.stdout.read()
         if process.returncode != 0:
@@ -129,9 +131,9 @@ class Killable:
         receipt: Receipt = pickle.loads(result)
         return receipt
 
-    def _wait_for_writes(self) -> None:
+    def _wait_for_writes(self, process: subprocess.Popen[bytes]) -> None:
         before = self._end()
-        while self._end() < before + 200:
+        while self._end() < before + self._records and process.poll() is None:
             time.sleep(0.005)
         time.sleep(self._dice.uniform(0, 0.1))
 
@@ -238,24 +240,6 @@ def test_i3_an_order_is_claimed_once(lab: Lab, topic: str, alias: str) -> None:
 
     assert sorted((r.reason, r.records) for r in receipts) == [("caught up", 5_000), ("claimed by another", 0)]
     assert_exact(lab, topic, alias)
-
-
-@pytest.fixture
-def answers_lost(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Loses one in five answers to Produce and EndTxn after the broker has done its work."""
-    dice, lost = random.Random(3), list[str]()
-    deliver = Link._answer
-
-    def lose_some(self: Link, frame: memoryview) -> None:
-        name = self._pending[0].response.__name__ if self._pending else ""
-        if name.startswith(("EndTxnResponse", "ProduceResponse")) and len(lost) < 12 and dice.random() < 0.2:
-            lost.append(name)
-            self._lose("an answer was lost on purpose")
-            return
-        deliver(self, frame)
-
-    monkeypatch.setattr(Link, "_answer", lose_some)
-    yield lost
 
 
 @pytest.mark.parametrize("protocol", ["TV2", "TV1"])

@@ -19,6 +19,7 @@ from isthmus.engine.fencing import Fence
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.lease import Lease, rival
 from isthmus.engine.ledger import Ledger
+from isthmus.engine.letters import made_ready, to_be_fenced
 from isthmus.engine.orders import Assignment, Order, Receipt
 from isthmus.engine.plan import plan_flow
 from isthmus.engine.roster import Roster
@@ -82,6 +83,7 @@ class Driver:
         self._until: dict[TopicPartition, int] = {}
         self._strikes: dict[TopicPartition, int] = {}  # of partitions that made an order void
         self._most_records: dict[TopicPartition, int] = {}  # what the target takes in one batch, where that was found
+        self._letters: dict[TopicPartition, tuple[tuple[int, str], ...]] = {}  # records on their way to dead letters
         self._resting: set[TopicPartition] = set()  # refused under the first protocol: out of orders for a while
         self._stopping = asyncio.Event()
         self._standing: list[asyncio.Task[None]] = []
@@ -211,6 +213,7 @@ class Driver:
             TopicPartition(self.flow.progress_topic, n)
             for n in self._target.topics[self.flow.progress_topic].partitions
         ]
+        everywhere += to_be_fenced(self._target, self.flow)
         await fence.everyone(most, everywhere)
         # Orders of earlier drivers are void now, so their claims have done their work.
         old_claims = dict.fromkeys(self.view.under("claim/"))
@@ -262,7 +265,7 @@ class Driver:
                     return
                 await self._wait(lane, 1.0)
                 continue
-            failures = failures + 1 if receipt.reason == "fenced" else 0
+            failures = failures + 1 if receipt.reason == "fenced" and not receipt.learned else 0
             self.scene.lane_ended(receipt)
             self._remember_refusals(receipt)
             if receipt.reason == "caught up":
@@ -273,6 +276,7 @@ class Driver:
     def _remember_refusals(self, receipt: Receipt) -> None:
         """A refusal under the first protocol voids the order: the next one must not run into the same again (I7)."""
         self._most_records.update(receipt.most_records)
+        self._letters.update(receipt.letters)
         for tp in receipt.positions:
             self._strikes.pop(tp, None)
         if receipt.reason == "fenced":
@@ -303,12 +307,14 @@ class Driver:
             return None
         # A new connection tells what the cluster has finalized by now: the protocol may have changed.
         await self._target.start()
-        await self._target.refresh([self.flow.progress_topic, *{self._roster.target_of(tp).topic for tp in sources}])
+        own = [self.flow.progress_topic, self.flow.dead_letter_topic]
+        await self._target.refresh([*own, *{self._roster.target_of(tp).topic for tp in sources}])
+        lettering = await made_ready(self._target, self.flow, lambda text: self.scene.note(text, once=True))
         revision, second = self._roster.revisions[lane], speaks_second_protocol(self._target)
         count = len(self._target.topics[self.flow.progress_topic].partitions)
         numbers = {self._progress_number(tp, count) for tp in sources}
         progress = [TopicPartition(self.flow.progress_topic, n) for n in sorted(numbers)]
-        targets = [self._roster.target_of(tp) for tp in sources]
+        targets = [self._roster.target_of(tp) for tp in sources] + to_be_fenced(self._target, self.flow)
         identities, floors = await self._fence().lane(lane, targets, progress)
         async with self._ledger_lock:
             await self._ledger.advance(floors)
@@ -328,6 +334,7 @@ class Driver:
             second_protocol=second,
             progress_id=self._target.topic_id(self.flow.progress_topic),
             progress_partitions=count,
+            dead_letters_id=self._target.topic_id(self.flow.dead_letter_topic) if lettering else None,
             control_from=await self.journal.end(),
         )
 
@@ -346,6 +353,7 @@ class Driver:
             until=self._until.get(source, -1),
             strikes=self._strikes.get(source, 0),
             most_records=self._most_records.get(source, 0),
+            letters=self._letters.get(source, ()),
         )
 
     # -- standing work -------------------------------------------------------------------------

@@ -45,11 +45,12 @@ class Track:
         self.high_watermark = -1
         self.stop: Stop | None = None
         # Off after the target refused a merged batch, or found batches too large.
-        self.merging = not assignment.strikes and not assignment.most_records
+        self.merging = not assignment.strikes and not assignment.most_records and not assignment.letters
         self.most_records = (
             assignment.most_records
         )  # in one batch, after the target found one too large; 0: as many as there are
-        self.largest = 0  # records in the largest batch of the open transaction
+        self.fits = 0  # the limit under which batches were committed last
+        self.letters = dict(assignment.letters)  # source offsets that go to the dead letters, and why
         self.strikes = assignment.strikes  # refusals in a row that may heal
         self.next_base = -1  # lowest base offset that the target may return next (I9)
 
@@ -79,6 +80,13 @@ class Track:
         if not self.queue and self.sent == self.committed:
             self.sent = self.committed = self.position
 
+    def commit(self) -> None:
+        """What was sent is committed."""
+        self.committed = self.sent
+        self.strikes, self.fits = 0, self.most_records
+        if self.letters:
+            self.letters = {offset: why for offset, why in self.letters.items() if offset >= self.committed}
+
     def rewind(self) -> None:
         """Forget everything that is not committed; it will be fetched again."""
         self.queue.clear()
@@ -86,11 +94,18 @@ class Track:
         self.sent = self.position = self.committed
         self.last_epoch = -1
         self.next_base = -1
-        self.largest = 0
 
     def halt(self, stop: Stop) -> None:
         self.rewind()
         self.stop = stop
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether the next order will try something else than this one."""
+        given = self.assignment
+        return self.most_records != given.most_records or any(
+            offset not in dict(given.letters) for offset in self.letters
+        )
 
     @property
     def caught_up(self) -> bool:

@@ -27,7 +27,18 @@ PAUSE, THROTTLE, SETTINGS = "wish/pause", "wish/throttle", "wish/settings"
 HEARD = "heard"
 _HEARD_WITHIN_S = 10.0
 # What may change under a running flow. Everything else decides where records go, or who we are.
-LIVE = ("topics", "groups", "sync", "mm2_topics", "lanes", "on_gap", "compression", "throttle", "tuning")
+LIVE = (
+    "topics",
+    "groups",
+    "sync",
+    "mm2_topics",
+    "lanes",
+    "on_gap",
+    "on_too_large",
+    "compression",
+    "throttle",
+    "tuning",
+)
 _KINDS: dict[str, type[Any]] = {
     "topics": Topics,
     "groups": Groups,
