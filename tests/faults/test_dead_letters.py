@@ -16,7 +16,7 @@ from tests.crossing import Crossing, cross
 from tests.faults.test_invariants import SMALL, Killable
 from tests.integration.sources import KEPT, START_MS, Pair, Row, own_settings, producer, send
 
-from isthmus.engine import driver, fencing
+from isthmus.engine import dispatch, fencing
 from isthmus.engine.driver import Driver
 from isthmus.lab import Lab
 from isthmus.model import Flow
@@ -134,7 +134,7 @@ def test_lost_answers_neither_lose_nor_double_a_dead_letter(
 ) -> None:
     """Two lanes write letters to one partition, and one in five answers is lost after the broker did its work."""
     if protocol == "TV1":
-        monkeypatch.setattr(driver, "speaks_second_protocol", lambda _: False)
+        monkeypatch.setattr(dispatch, "speaks_second_protocol", lambda _: False)
     world = Oversized(lab, 1_200, large={0, 3, 302, 303, 304, 911, 1_199})
 
     status = cross(world.flow(lanes=2))
