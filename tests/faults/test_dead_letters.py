@@ -149,13 +149,13 @@ def test_lost_answers_neither_lose_nor_double_a_dead_letter(
 
 
 def test_a_kill_in_the_middle_neither_loses_nor_doubles_a_dead_letter(lab: Lab) -> None:
-    world = Oversized(lab, 1_000, large=range(100, 1_000, 150))
-    killer = Killable(3, world.pair.target.bootstrap, world.flow().dead_letter_topic, records=1)
+    world = Oversized(lab, 600, large={100, 351, 400})
+    killer = Killable(1, world.pair.target.bootstrap, world.flow().dead_letter_topic, records=1)
 
     status = asyncio.run(Driver(world.flow(), killer, until_caught_up=True).run())
 
     assert (status.lag, status.stopped, killer.kills) == (0, (), 0)
-    assert status.lanes[0].failures >= 2, "no kill hit a lane"
+    assert status.lanes[0].failures == 1, "no kill hit a lane"
     world.assert_exact()
 
 

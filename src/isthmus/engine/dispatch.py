@@ -8,8 +8,9 @@ lane's ids are fenced under the protocol that the target has finalized by then. 
 from __future__ import annotations
 
 import asyncio
+import collections
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
@@ -71,7 +72,9 @@ class Dispatch:
         if old_claims:
             await control.write(self._journal, old_claims)
 
-    async def make_order(self, lane: int, sources: list[TopicPartition], view: ControlView) -> Order | None:
+    async def make_order(
+        self, lane: int, sources: list[TopicPartition], view: ControlView, topic_rates: Mapping[str, int]
+    ) -> Order | None:
         """Fence, read, plan (I2). None when nothing of it is left to do."""
         # A new connection tells what the cluster has finalized by now: the protocol may have changed.
         await self._target.start()
@@ -103,8 +106,18 @@ class Dispatch:
             progress_id=self._target.topic_id(self._flow.progress_topic),
             progress_partitions=count,
             dead_letters_id=self._target.topic_id(self._flow.dead_letter_topic) if lettering else None,
+            topic_rates=self._shares(topic_rates, assignments),
             control_from=await self._journal.end(),
         )
+
+    def _shares(self, rates: Mapping[str, int], assignments: Iterable[Assignment]) -> dict[str, float]:
+        """What this lane may read of throttled topics: as much of the rate as it has of the partitions."""
+        mine = collections.Counter(a.source.topic for a in assignments)
+        return {
+            topic: rate * mine[topic] / self._roster.routes[topic].partitions
+            for topic, rate in rates.items()
+            if mine[topic]
+        }
 
     def assignment(self, source: TopicPartition, view: ControlView) -> Assignment:
         route = self._roster.routes[source.topic]

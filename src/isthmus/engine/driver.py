@@ -259,7 +259,7 @@ class Driver:
         sources = [tp for tp in self._roster.of_lane(lane) if tp not in resting and not held.holds(tp.topic)]
         if not sources or lane >= self.flow.lanes:
             return None
-        order = await self.dispatch.make_order(lane, sources, self.view)
+        order = await self.dispatch.make_order(lane, sources, self.view, self.steering.topic_rates)
         return None if self._stopping.is_set() else order
 
     def _note_once(self, text: str) -> None:

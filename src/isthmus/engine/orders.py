@@ -45,6 +45,7 @@ class Order:
     progress_id: uuid.UUID
     progress_partitions: int
     dead_letters_id: uuid.UUID | None  # of the topic; None: what is too large stops its partition
+    topic_rates: Mapping[str, float]  # bytes per second that this lane may read of single topics
     control_from: int  # end of the control topic when the order was made: claims are read from here
 
 
