@@ -176,7 +176,7 @@ def test_the_policy_can_be_switched_on_under_a_flow_that_has_stopped_a_partition
     flow = world.flow(on_too_large="stop")
     with Crossing(flow) as crossing:
         crossing.until(lambda status: bool(status.stopped))
-        crossing.adopt(dataclasses.replace(flow, on_too_large="dead_letter"))
+        crossing.adopt(dataclasses.replace(flow, on_too_large="dead_letter")).result(60)
         status = crossing.until(lambda status: status.dead_letters == 2)
         assert not status.stopped
         crossing.until_copied(38)
