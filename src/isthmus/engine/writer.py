@@ -75,6 +75,7 @@ class Writer:
         self._tuning = order.flow.tuning
         self._by_target = {track.assignment.target: track for track in tracks.values()}
         self._codec = NAMES.index(order.flow.compression) if order.flow.compression else None
+        self._indexed = order.flow.keeps_index
         self._identities = list(order.identities)
         self._turn = 0
         # TV1 sequences run on within an epoch, for each id by itself; TV2 starts each transaction at 0 (R2).
@@ -208,6 +209,8 @@ class Writer:
         if packed.is_letter:
             target, topic_id = letter_partition(self._flow), self._order.dead_letters_id or NO_ID
         header = packed.header(self._stamp(target, packed.records))
+        if self._indexed and not packed.is_letter:
+            packed.track.send(packed.runs)
         self._letters += packed.is_letter
         self._records += 0 if packed.is_letter else packed.records
         self._bytes += len(header) + len(packed.payload)
@@ -320,6 +323,8 @@ class Writer:
             )
         if track is not None:
             track.next_base = result.base_offset + count
+            if self._indexed:
+                track.land(result.base_offset)
         else:
             self._progress_next[result.tp] = result.base_offset + count
 
