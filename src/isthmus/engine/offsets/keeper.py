@@ -74,6 +74,10 @@ class GroupKeeper:
         except WireError as error:
             self._tell(f"consumer groups are not taken along: {error}")
 
+    def published(self) -> Mapping[Place, tuple[int, int]]:
+        """Upstream and downstream offset of every checkpoint."""
+        return self._checkpoints or {}
+
     async def _round(self, last: bool) -> None:
         kept = self.flow.mm2_topics
         await self.index.catch_up()
