@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
+from isthmus.engine.rights import Watch
 from isthmus.engine.scene import Scene
 from isthmus.engine.starts import first_offsets
 from isthmus.engine.survey import Route, assign, survey
@@ -36,6 +37,7 @@ class Roster:
         self._target = target
         self._journal = journal
         self._scene = scene
+        self._watch = Watch()
         self._renewing = asyncio.Lock()
 
     async def renew(self, view: ControlView) -> bool:
@@ -47,7 +49,7 @@ class Roster:
 
     async def look(self, view: ControlView) -> None:
         """The first step of `renew`; `record` must follow before lanes are assigned (I5)."""
-        seen = await survey(self._source, self._target, self.flow, view)
+        seen = await survey(self._source, self._target, self.flow, view, self._watch)
         for name in seen.created:
             self._scene.note(f"created {name}")
         for stop in seen.stops:

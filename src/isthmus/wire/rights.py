@@ -1,0 +1,71 @@
+"""What this client may do on a cluster, asked of the brokers themselves; nothing is changed by asking.
+
+Topics: brokers tell with their metadata which operations are allowed, also of topics that are not there yet (2.3 and
+newer). The cluster: DescribeCluster, or the metadata of older brokers. Transactional ids: no request tells, so a
+transaction that cannot exist is ended; whether that is allowed is checked first, and then there is nothing to end.
+
+What must stay true: None means that the broker does not tell, which is not the same as "nothing". Which rights a flow
+needs is decided by the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafka.protocol.admin import DescribeClusterRequest
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import EndTxnRequest
+
+from isthmus.errors import WireError
+from isthmus.wire import codes
+from isthmus.wire.access import OPERATIONS
+from isthmus.wire.cluster import Client
+from isthmus.wire.link import Answer
+
+_FIRST_TO_TELL = 8  # of Metadata
+_LAST_WITH_CLUSTER = 10  # of Metadata: later ones leave the cluster's rights to DescribeCluster
+_BATCH = 2_000
+_NOBODY = -1  # a producer id that no producer has
+
+Allowed = frozenset[str]
+
+
+async def allowed_on_topics(client: Client, topics: Iterable[str]) -> dict[str, Allowed | None]:
+    """Operations that are allowed on each topic, whether it exists or not."""
+    names, found = sorted(set(topics)), dict[str, Allowed | None]()
+    for start in range(0, len(names), _BATCH):
+        wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names[start : start + _BATCH]]
+        message = MetadataRequest(
+            topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=True
+        )
+        answer = await client.call_any(message, 12, floor=4)
+        for topic in answer.topics:
+            hidden = topic.error_code == codes.TOPIC_AUTHORIZATION_FAILED
+            found[topic.name] = frozenset() if hidden else _operations(topic, answer.API_VERSION)
+    return found
+
+
+async def allowed_on_cluster(client: Client) -> Allowed | None:
+    """Operations on the cluster itself. Without DESCRIBE a broker tells of none, whatever else is allowed."""
+    try:
+        message = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        answer = await client.call_any(message, 0)
+    except WireError as error:
+        if error.code != "VERSION":
+            raise
+        old = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
+        answer = await client.call_any(old, _LAST_WITH_CLUSTER, floor=4)
+        return _operations(answer, answer.API_VERSION)
+    return _operations(answer, _FIRST_TO_TELL)
+
+
+def _operations(told: Answer, version: int) -> Allowed | None:
+    numbers = told.authorized_operations if version >= _FIRST_TO_TELL else None
+    return None if numbers is None else frozenset(OPERATIONS[each] for each in numbers if each in OPERATIONS)
+
+
+async def may_write_transactions(client: Client, transactional_id: str) -> bool:
+    """Whether WRITE on a transactional id is allowed. Any broker tells, whether it is the coordinator or not."""
+    message = EndTxnRequest(transactional_id=transactional_id, producer_id=_NOBODY, producer_epoch=0, committed=False)
+    answer = await client.call_any(message, 3)
+    return bool(answer.error_code != codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
