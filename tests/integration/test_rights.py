@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
@@ -20,29 +22,35 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.crossing import RECORDS_ONLY, Crossing, cross
-from tests.integration.command import topics_of
+from tests.integration.command import isthmus, topics_of, yaml_file
 from tests.integration.sources import (
     PATIENCE_S,
+    START_MS,
     Pair,
     add_partitions,
     admin,
     alter,
     beats,
     codes,
+    delete_before,
     forget_clients,
     unique,
     wait_until,
 )
 
+from isthmus.engine.checks import Outcome, exit_status
+from isthmus.engine.doctor import examine_flow
 from isthmus.engine.plan import Plan, make_plan
-from isthmus.errors import TargetError
+from isthmus.errors import PartitionStopped, TargetError
 from isthmus.lab import ClusterSpec, Lab
+from isthmus.lab.brokers import Listener
 from isthmus.model import Flow, Sync, Topics
 
 pytestmark = pytest.mark.integration
 
 FOLLOWING = Sync(configs_seconds=0.5)
 US = "User:ANONYMOUS"
+NO_HOST = "kafka-1.far.invalid"  # a name that never has an address
 ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
 ALL, READ, WRITE = AclOperation.ALL, AclOperation.READ, AclOperation.WRITE
 NO_NEW_TOPICS = [
@@ -64,7 +72,8 @@ def guarded() -> Iterator[Lab]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
     }
-    with Lab([ClusterSpec(name=name, properties=rules) for name in ("east", "west")]) as clusters:
+    doors = (Listener(), Listener(name="FAR", advertised=NO_HOST))
+    with Lab([ClusterSpec(name=name, properties=rules, listeners=doors) for name in ("east", "west")]) as clusters:
         yield clusters
 
 
@@ -150,6 +159,71 @@ def test_a_copy_that_we_may_not_see_any_more_is_not_taken_for_one_that_was_delet
     _forget_rules(pair.target.bootstrap, pair.remote(topic))
     assert codes(cross(pair.flow())) == {}
     pair.proven(topic, 20)
+
+
+# ---- the doctor --------------------------------------------------------------------------------
+
+
+def test_the_doctor_names_what_would_go_wrong_and_changes_nothing(guarded: Lab, tmp_path: Path) -> None:
+    pair = Pair(guarded)
+    east, west = pair.source.bootstrap, pair.target.bootstrap
+    topic = pair.topic("orders", partitions=2, settings={"unclean.leader.election.enable": "true"})
+    pair.target.create_topic(pair.remote(topic), configs={"min.insync.replicas": "2"})
+    _add(west, _acl(pair.remote(topic), US, AclOperation.ALTER, DENY), _acl(pair.remote(topic), US, ALL, ALLOW))
+    before = topics_of(east), topics_of(west)
+    file = yaml_file(tmp_path, east, west, alias=pair.alias, topics=[topic], lanes=9)
+
+    ended = isthmus("doctor", file, "-o", "json")
+
+    assert ended.code == PartitionStopped.exit_code, ended
+    report = json.loads(ended.out)
+    assert report["outcome"] == "fail"
+    found = {(check["check"], check["about"], check["outcome"]): check["text"] for check in report["checks"]}
+    assert "PySpark" in found["spark", "--master local[*]", "ok"]
+    assert "1 of 1 answer" in found["brokers", "west", "ok"]
+    assert "possible" in found["transactions", "west", "ok"]
+    assert f"true for {topic}" in found["source logs", pair.alias, "warn"]
+    assert "9 lanes for 2 partitions" in found["lanes", f"{pair.alias}->west", "warn"]
+    assert f"{pair.remote(topic)}-0" in found["target topics", "west", "fail"]
+    rights = {(r["operation"], r["name"], r["keeps_back"]) for c in report["checks"] if (r := c.get("right"))}
+    assert ("ALTER", pair.remote(topic), "partitions") in rights
+    assert (topics_of(east), topics_of(west)) == before
+
+    shown = isthmus("doctor", file)
+    assert f"missing: ALTER on topic {pair.remote(topic)} of cluster west for {US}" in " ".join(shown.out.split())
+    assert "not fit to run as it is" in shown.out
+
+
+def test_the_doctor_names_a_broker_whose_advertised_name_is_not_known_here(guarded: Lab, tmp_path: Path) -> None:
+    pair = Pair(guarded)
+    topic = pair.topic("orders")
+    far = guarded["west"].bootstrap_of("FAR")
+    file = yaml_file(tmp_path, pair.source.bootstrap, far, alias=pair.alias, topics=[topic])
+    ended = isthmus("doctor", file, "-o", "json")
+    assert ended.code == TargetError.exit_code, ended
+    (bad,) = [check for check in ended.json()["checks"] if (check["check"], check["outcome"]) == ("brokers", "fail")]
+    port = far.rpartition(":")[2]
+    assert f"broker 1 advertises {NO_HOST}:{port}: that name is not known here" in bad["text"]
+    assert "advertised.listeners" in bad["hint"]
+
+
+def test_the_doctor_tells_of_records_that_were_deleted_before_they_were_copied(guarded: Lab) -> None:
+    pair = Pair(guarded)
+    age_ms = int(time.time() * 1000) - START_MS
+    topic = pair.topic("orders", settings={"retention.ms": str(age_ms * 4 // 3)})
+    pair.write(topic, 20)
+    flow = pair.flow()
+    cross(flow)
+    pair.write(topic, 20, first=20)
+    delete_before(pair.source.bootstrap, topic, {0: 30})
+    checks = asyncio.run(examine_flow(flow))
+    (gap,) = [check for check in checks if "deleted before they were copied" in check.text]
+    assert (gap.outcome, gap.exit_code) == (Outcome.fail, PartitionStopped.exit_code)
+    assert f"{topic}-0 20..29" in gap.text
+    (late,) = [check for check in checks if "half of the retention is over" in check.text]
+    assert f"{topic}-0" in late.text
+    checks = asyncio.run(examine_flow(dataclasses.replace(flow, on_gap="skip")))
+    assert exit_status(checks) == 0, checks
 
 
 # ---- copying access rules ----------------------------------------------------------------------

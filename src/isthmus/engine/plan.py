@@ -8,8 +8,9 @@ the target would refuse is a problem of the plan, told in the broker's words.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -168,33 +169,45 @@ def _skipped(flow: Flow, source: Client) -> dict[str, tuple[str, ...]]:
 
 async def make_plan(flow: Flow) -> Plan:
     """Connect to both clusters, look, and leave."""
+    async with clients(flow) as (source, target):
+        await reach(source, SourceError)
+        await reach(target, TargetError)
+        return await plan_all(source, target, flow)
+
+
+@contextlib.asynccontextmanager
+async def clients(flow: Flow) -> AsyncIterator[tuple[Client, Client]]:
+    """Of source and target; not connected yet."""
     timeout_s = flow.tuning.request_timeout_ms / 1000
     source, target = Client(flow.source, timeout_s=timeout_s), Client(flow.target, timeout_s=timeout_s)
     try:
-        await _reach(source, SourceError)
-        await _reach(target, TargetError)
-        names = await chosen_topics(source, flow)
-        hidden = await hidden_topics(source, flow)
-        refuse_nothing(flow, names, sorted(source.topics), hidden)
-        view = await _on_record(target, flow)
-        plan = await plan_flow(source, target, flow, view)
-        rights = await missing_rights(source, target, flow, [*names, *hidden])
-        problems = await _refusals(target, plan)
-        starts = await _starts(source, target, flow, view)
+        yield source, target
     finally:
         source.close()
         target.close()
-    return dataclasses.replace(plan, starts=starts, rights=tuple(rights), problems=(*plan.problems, *problems))
 
 
-async def _reach(client: Client, kind: type[SourceError | TargetError]) -> None:
+async def reach(client: Client, kind: type[SourceError | TargetError]) -> None:
     try:
         await client.start()
     except WireError as error:
         raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
 
 
-async def _on_record(target: Client, flow: Flow) -> ControlView:
+async def plan_all(source: Client, target: Client, flow: Flow) -> Plan:
+    """With progress, missing rights, and what the target would refuse."""
+    names = await chosen_topics(source, flow)
+    hidden = await hidden_topics(source, flow)
+    refuse_nothing(flow, names, sorted(source.topics), hidden)
+    view = await on_record(target, flow)
+    plan = await plan_flow(source, target, flow, view)
+    rights = await missing_rights(source, target, flow, [*names, *hidden])
+    problems = await _refusals(target, plan)
+    starts = await _starts(source, target, flow, view)
+    return dataclasses.replace(plan, starts=starts, rights=tuple(rights), problems=(*plan.problems, *problems))
+
+
+async def on_record(target: Client, flow: Flow) -> ControlView:
     view = ControlView()
     await target.refresh([flow.control_topic])
     if flow.control_topic in target.topics:
