@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 
 from isthmus.config.client import read_client
 from isthmus.config.load import Loaded, load
+from isthmus.config.schema import json_schema
 from isthmus.config.substitute import Missing, Providers, Resolved, shown
 from isthmus.errors import ConfigError
 
@@ -119,6 +121,18 @@ def test_a_reference_may_stand_for_a_number_or_a_truth_in_yaml(tmp_path: Path) -
     assert (flow.lanes, flow.sync.acls, flow.sync.acls_seconds) == (2, True, 2.0)
     assert flow.topics.include == ("east-1", "b")
     assert {type(topic) for topic in flow.topics.include} == {str}
+
+
+def test_the_schema_takes_a_reference_wherever_the_loader_does() -> None:
+    fields = json_schema()["$defs"]["FlowSpec"]["properties"]
+    tuning = json_schema()["$defs"]["TuningSpec"]["properties"]
+    for field in (
+        *(fields[name] for name in ("lanes", "topics", "on_gap", "replication_factor", "naming")),
+        *tuning.values(),
+    ):
+        texts = [option for option in field["anyOf"] if option.get("type") == "string"]
+        assert any(re.search(option.get("pattern", ""), "${env:N}") for option in texts), field
+        assert not any(re.search(option["pattern"], "many") for option in texts if "pattern" in option), field
 
 
 @pytest.mark.parametrize(
