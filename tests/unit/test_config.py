@@ -223,7 +223,6 @@ def test_a_circle_over_three_clusters_is_doubted_once_with_its_line(tmp_path: Pa
         ),
         ("    topics: [__consumer_offsets]\n    exclude: []\n", "`__consumer_offsets` is internal"),
         ("    start: [latest, {topics: a, at: earliest}]\n", "flows.yaml:7: flow east->west: what stands in `start`"),
-        ("    mm2_topics: {group_offsets: true, checkpoints: false}\n", "flows.yaml:7: flow east->west: group offsets"),
     ],
 )
 def test_what_cannot_be_meant_is_doubted_with_its_line(tmp_path: Path, added: str, expected: str) -> None:

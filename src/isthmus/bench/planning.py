@@ -9,6 +9,7 @@ What must stay true: the functions measured are those that a run uses.
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
+from isthmus.bench.run import machine
 from isthmus.engine.control import ControlView
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.plan import clients, plan_all
@@ -70,6 +75,31 @@ class Planned:
 def measure_planning(source: str, target: str, partitions: int, say: Say) -> Planned:
     """On two empty clusters."""
     return asyncio.run(_Measure(source, target, partitions, say).run())
+
+
+def write(found: Planned, folder: Path) -> Path:
+    """plan.json: what was found, on which machine, under which load."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "plan.json"
+    file.write_text(json.dumps({"machine": machine(), **found.as_json()}, indent=2) + "\n")
+    return file
+
+
+def show(found: Planned, console: Console) -> None:
+    table = Table(title=f"a plan over {found.partitions:,} partitions in {found.topics:,} topics")
+    for name in ("", "seconds", "CPU-seconds", "requests"):
+        table.add_column(name, justify="left" if not name else "right")
+    costs = {
+        "first plan": found.first_plan,
+        "plan when all is there": found.unchanged_plan,
+        "a round without a change": found.unchanged_round,
+        "a round of settings without a change": found.unchanged_settings_round,
+    }
+    for name, cost in costs.items():
+        table.add_row(name, f"{cost.seconds:.3f}", f"{cost.cpu_s:.3f}", str(cost.requests))
+    table.add_row("the command `isthmus plan`", f"{found.command_s:.1f}", "", "")
+    console.print(table)
+    console.print(f"bar: {BAR_S:.0f} s: {'kept' if found.within_bar else 'NOT kept'}")
 
 
 class _Measure:

@@ -20,6 +20,7 @@ from isthmus.cli import config, lab
 from isthmus.cli.bench import bench
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
+from isthmus.cli.groups import groups
 from isthmus.cli.plan import plan
 from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
@@ -38,6 +39,7 @@ app.command()(run)
 app.command()(plan)
 app.command()(doctor)
 app.command()(positions)
+app.command()(groups)
 app.command()(pause)
 app.command()(resume)
 app.command()(throttle)

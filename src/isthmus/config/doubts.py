@@ -65,7 +65,6 @@ def doubts(flows: Sequence[Flow]) -> Iterator[Doubt]:
     for flow in flows:
         yield from _never_carried(flow)
         yield from _never_reached(flow)
-        yield from _mm2_flags(flow)
         yield from _ends(flow)
 
 
@@ -132,16 +131,6 @@ def _never_reached(flow: Flow) -> Iterator[Doubt]:
     if ".*" in patterns[:-1]:
         text = f"flow {flow.name}: what stands in `start` after the rule for all topics never counts"
         yield Doubt(flow.name, "start", text, "put that rule last")
-
-
-def _mm2_flags(flow: Flow) -> Iterator[Doubt]:
-    kept = flow.mm2_topics
-    if kept.group_offsets and not kept.checkpoints:
-        text = f"flow {flow.name}: group offsets are wanted (sync.group.offsets) without checkpoints"
-        yield Doubt(flow.name, "mm2_topics.checkpoints", text, "MirrorMaker 2 would write none; switch checkpoints on")
-    if kept.group_offsets:
-        text = f"flow {flow.name}: offsets of consumer groups are not written yet; groups begin anew on the target"
-        yield Doubt(flow.name, "mm2_topics.group_offsets", text)
 
 
 def _ends(flow: Flow) -> Iterator[Doubt]:

@@ -290,10 +290,11 @@ def _keys(model: type[BaseModel]) -> list[str]:
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the YAML file, for editors and for the documentation."""
     schema: dict[str, Any] = _with_references(FileSpec.model_json_schema(by_alias=True))
+    schema["$defs"]["Reference"] = {"type": "string", "pattern": r"\$\{.+\}", "description": "`${env:X}` and the like."}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Isthmus"}
 
 
-_REFERENCE = {"type": "string", "pattern": r"\$\{.+\}", "description": "What `${env:X}` and the like give."}
+_REFERENCE = {"$ref": "#/$defs/Reference"}
 _ABOUT = ("title", "description", "default")
 
 

@@ -17,6 +17,7 @@ from isthmus.engine.control import ControlView
 from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.lease import Lease, rival
+from isthmus.engine.offsets.keeper import GroupKeeper
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.plan import plan_flow
 from isthmus.engine.rights import hidden_topics, missing_rights, probe_id, refuse_unallowed, told
@@ -26,7 +27,7 @@ from isthmus.engine.steering import Steering
 from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_uncreatable
 from isthmus.engine.upkeep import Upkeep
 from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceError, TargetError, WireError
-from isthmus.model import Flow
+from isthmus.model import Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
@@ -73,6 +74,9 @@ class Driver:
         self._roster = Roster(flow, self._source, self._target, self.journal, self.scene)
         self.dispatch = Dispatch(self._target, self.journal, self._roster, self._lease, self._waits)
         self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self._roster.remotes)
+        self._groups = GroupKeeper(
+            flow, self._source, self._target, self._roster.remotes, self._positions, self._upkeep.tell
+        )
         self._work = [asyncio.Event() for _ in range(flow.lanes)]
         self._stopping = asyncio.Event()
         self._standing: list[asyncio.Task[None]] = []
@@ -89,7 +93,9 @@ class Driver:
         """Drive to the end; returns the last status. Raises on what concerns the whole flow."""
         try:
             await self._start()
-            self._standing += [asyncio.ensure_future(work) for work in (self._tend(), self._upkeep.run())]
+            self._standing += [
+                asyncio.ensure_future(work) for work in (self._tend(), self._upkeep.run(), self._groups.run())
+            ]
             self._start_lanes()
             try:
                 await self._until_done(self._standing)
@@ -147,6 +153,8 @@ class Driver:
         names = [self.flow.transactional_id(lane, turn) for lane in range(self.flow.lanes) for turn in (0, 1)]
         await asyncio.gather(*(fence.one(name) for name in names))
         await self._hear_control()
+        if self.flow.keeps_index:
+            await self._groups.round(last=True)
         await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
         await self._lease.release()
 
@@ -273,6 +281,9 @@ class Driver:
         order = await self.dispatch.make_order(lane, sources, self.view)
         return None if self._stopping.is_set() else order
 
+    def _positions(self) -> dict[TopicPartition, int]:
+        return self.dispatch.ledger.positions
+
     def _waits(self, name: str) -> None:
         self.scene.note(f"waiting for markers of {name}", once=True)
 
@@ -312,6 +323,7 @@ class Driver:
         self.flow = flow
         self._roster.flow = flow
         self._upkeep.use(flow)
+        self._groups.flow = flow
 
     async def replan(self) -> None:
         """Every lane gets a new order, under the settings that are in force now."""
