@@ -16,6 +16,7 @@ from rich.text import Text
 
 from isthmus.cli.render import Output
 from isthmus.config.load import load
+from isthmus.engine.abilities import Finding, Severity
 from isthmus.engine.plan import Plan, TopicStart, make_plan
 from isthmus.engine.rights import Right
 from isthmus.errors import IsthmusError
@@ -24,6 +25,7 @@ from isthmus.wire.admin import NewTopic
 
 _ROWS = 30  # of each table: the rest is in the JSON
 _EXAMPLES = 5
+_STYLES = {Severity.blocks: "bold red", Severity.limits: "yellow", Severity.note: "dim"}
 
 
 def plan(
@@ -67,6 +69,8 @@ def show(plan: Plan, console: Console) -> None:
         console.print(_table("missing rights", RIGHTS_COLUMNS, [right_row(right) for right in plan.rights]))
     for problem in plan.problems:
         console.print(Text(f"problem: {problem}", style="red"))
+    for each in plan.lacks:
+        console.print(Text(f"{each.severity}: {each}", style=_STYLES[each.severity]))
 
 
 def _sections(plan: Plan) -> list[tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]]:
@@ -153,6 +157,17 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "stopped": [{"topic": s.source.topic, "code": s.code, "error": f"{s.message}. {s.hint}"} for s in plan.stopped],
         "rights": [right_json(right) for right in plan.rights],
         "problems": list(plan.problems),
+        "lacks": [_lack_json(each) for each in plan.lacks],
+    }
+
+
+def _lack_json(finding: Finding) -> dict[str, str]:
+    return {
+        "cluster": finding.cluster,
+        "severity": finding.severity.value,
+        "code": finding.code,
+        "text": finding.text,
+        "hint": finding.hint,
     }
 
 

@@ -108,6 +108,7 @@ class Dispatch:
             until=self.until.get(source, -1),
             strikes=self._strikes.get(source, 0),
             most_records=self._most_records.get(source, 0),
+            mark=self.ledger.marks.get(source, ""),
         )
 
     def learn(self, receipt: Receipt) -> None:

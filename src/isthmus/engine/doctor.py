@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
 from isthmus.engine import fitness
+from isthmus.engine.abilities import Finding, Severity, lacking
 from isthmus.engine.checks import Check, Outcome, fail, failed, of_right, ok, warn
 from isthmus.engine.plan import Plan, clients, plan_all, reach
 from isthmus.engine.spark import refuse_unfit
@@ -94,6 +95,7 @@ async def examine_flow(flow: Flow) -> list[Check]:
             return checks  # one of them does not answer at all
         if source.cluster_id and source.cluster_id == target.cluster_id:
             checks.append(warn("flow", flow.name, "source and target are one cluster", "is that meant?"))
+        checks += [_lack(finding) for finding in lacking(source.offer, target.offer, flow)]
         checks += await _tried("transactions", flow.target.alias, fitness.transactions(target, flow))
         return checks + await _planned(source, target, flow)
 
@@ -105,6 +107,16 @@ async def _reached(client: Client, kind: type[SourceError | TargetError]) -> lis
     except IsthmusError as error:
         return [failed("brokers", alias, error)]
     return await _tried("brokers", alias, fitness.brokers(client, kind))
+
+
+def _lack(finding: Finding) -> Check:
+    """What a cluster is too old for: it ends a run, or leaves something undone, or is good to know."""
+    if finding.severity is Severity.blocks:
+        kind = SourceError if finding.side == "source" else TargetError
+        return fail("abilities", finding.cluster, finding.text, finding.hint, kind)
+    if finding.severity is Severity.limits:
+        return warn("abilities", finding.cluster, finding.text, finding.hint)
+    return ok("abilities", finding.cluster, finding.text)
 
 
 async def _tried(check: str, about: str, work: Awaitable[list[Check]]) -> list[Check]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from isthmus.engine import control
+from isthmus.engine.abilities import Severity, lacking, refuse_blocked
 from isthmus.engine.control import ControlView
 from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.internal import create_internal_topics
@@ -164,6 +165,7 @@ class Driver:
         self.scene.show("starting")
         await self._reach(self._source, SourceError)
         await self._reach(self._target, TargetError)
+        self._look_at_abilities()
         names = await chosen_topics(self._source, self.flow)
         hidden = await hidden_topics(self._source, self.flow)
         refuse_nothing(self.flow, names, sorted(self._source.topics), hidden)
@@ -198,6 +200,13 @@ class Driver:
         refuse_unallowed(self.flow, rights)
         for line in told(rights):
             self.scene.note(line)
+
+    def _look_at_abilities(self) -> None:
+        lacks = lacking(self._source.offer, self._target.offer, self.flow)
+        refuse_blocked(lacks)
+        for each in lacks:
+            if each.severity is Severity.limits:
+                self.scene.note(str(each))
 
     async def _reach(self, client: Client, kind: type[IsthmusError]) -> None:
         try:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from isthmus.engine import control
 from isthmus.engine.intake import take_in
+from isthmus.engine.marks import ASK, Likeness, likeness
 from isthmus.engine.orders import Stop
-from isthmus.engine.refusals import above_end, diverged, foreign_history, judge_fetch, overtaken
+from isthmus.engine.refusals import above_end, another_log, diverged, foreign_history, judge_fetch, overtaken
 from isthmus.engine.throttle import Throttle
 from isthmus.engine.track import Track
 from isthmus.errors import BrokerUnreachable, WireError
@@ -112,8 +113,13 @@ class Fetcher:
         """Fetch from one broker while it leads something of ours."""
         while wants := await self._next_wants(node):
             try:
+                if doubted := [want for want in wants if self._lane.tracks[want.tp].doubted]:
+                    await self._prove(node, doubted)
+                    continue
                 answers = await fetch(self._client, node, wants, self._limits)
             except BrokerUnreachable:
+                for want in wants:
+                    self._lane.tracks[want.tp].doubt()
                 # Asked for a refresh only when this loop ends: it is what starts the loop anew.
                 self._near = {tp: near for tp, near in self._near.items() if near[0] != node}
                 await asyncio.sleep(_PAUSE_S)
@@ -127,6 +133,20 @@ class Fetcher:
             await self._throttle.wait()
             if size < _LITTLE_BYTES:
                 await self._rest(len(wants))
+
+    async def _prove(self, node: int, wants: list[Want]) -> None:
+        """Ask for the last batch copied of each, where a topic cannot be told by its id (I5)."""
+        marks = {want.tp: mark for want in wants if (mark := self._lane.tracks[want.tp].newest_mark)}
+        asked = [want._replace(offset=marks[want.tp].last, last_epoch=-1) for want in wants]
+        for answer in await fetch(self._client, node, asked, ASK):
+            track, like = self._lane.tracks[answer.tp], Likeness.unanswered
+            if answer.error in (codes.NONE, codes.OFFSET_OUT_OF_RANGE):
+                like = likeness(marks[answer.tp], answer)
+                track.doubted = like is Likeness.unanswered
+            else:
+                self._trouble(track, judge_fetch(track, answer, still_there=self._is_there(track)))
+            if like is Likeness.other:
+                self._trouble(track, another_log(track, marks[answer.tp].last))
 
     async def _rest(self, wants: int) -> None:
         """Where little comes, ask again when it can be written: not before the open transaction ends.
@@ -192,6 +212,8 @@ class Fetcher:
             return  # the track was set back meanwhile: this answer belongs to a past that was given up
         if self._is_from_afar(answer):
             return
+        if answer.error != codes.NONE:
+            track.doubt()
         if answer.error == codes.OFFSET_OUT_OF_RANGE:
             await self._out_of_range(track)
         elif answer.error != codes.NONE:
@@ -226,7 +248,7 @@ class Fetcher:
         self._stale.set()
         self._paused_until[track.assignment.source] = time.monotonic() + _PAUSE_S
         if stop is not None:
-            track.halt(stop)
+            track.cease(stop)
             self._lane.follower.note(f"{stop.source}: {stop.code}: {stop.message}")
 
     async def _out_of_range(self, track: Track) -> None:

@@ -16,6 +16,7 @@ from isthmus.mm2.filters import TopicFilter
 from isthmus.mm2.policy import remote_topic
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire import codes
+from isthmus.wire.apis import at_least
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import EARLIEST, LATEST, list_offsets
 from isthmus.wire.health import Broker, Replicas, broker_settings, replicas, try_brokers
@@ -35,7 +36,8 @@ async def brokers(client: Client, kind: _Kind) -> list[Check]:
     checks = [_unreached(alias, each, led.get(each.node, 0), kind) for each in found if each.error]
     answering = len(found) - len(checks)
     if answering:
-        checks.insert(0, ok("brokers", alias, f"{answering} of {len(found)} answer by the addresses they advertise"))
+        text = f"{answering} of {len(found)} answer by the addresses they advertise; about {at_least(client.offer)}"
+        checks.insert(0, ok("brokers", alias, text))
     return checks
 
 

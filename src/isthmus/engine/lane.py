@@ -24,6 +24,7 @@ from isthmus.engine.track import Track
 from isthmus.engine.writer import Refused, Writer
 from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
 from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import fetches_by_id
 from isthmus.wire.journal import Journal
 
 _IDLE_PROGRESS_S = 5.0
@@ -88,6 +89,9 @@ class Lane:
     async def _open(self) -> None:
         await self._until_reached(self.source.start)
         await self.source.refresh({tp.topic for tp in self.tracks})
+        if not fetches_by_id(self.source):
+            for track in self._rows:
+                track.keep_marks()
         targets = {track.assignment.target.topic for track in self._rows}
         await self.target.refresh(targets | {self.order.flow.progress_topic, self.order.flow.control_topic})
 

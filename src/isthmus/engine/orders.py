@@ -27,6 +27,7 @@ class Assignment:
     until: int = -1  # caught up when this source offset is reached; -1: no end
     strikes: int = 0  # refusals by the target that ended earlier orders: above 0, nothing is merged
     most_records: int = 0  # in one batch, where the target found larger ones too large; 0: no limit
+    mark: str = ""  # of a batch copied before: the source's log must still hold it (`marks`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from isthmus.engine.abilities import Finding, lacking
 from isthmus.engine.control import ControlView
 from isthmus.engine.internal import InternalTopic, internal_topics
 from isthmus.engine.ledger import Ledger
@@ -70,6 +71,7 @@ class Plan:
     starts: tuple[TopicStart, ...] = ()
     problems: tuple[str, ...] = ()
     rights: tuple[Right, ...] = ()  # that are missing
+    lacks: tuple[Finding, ...] = ()  # what the clusters are too old for
 
     @property
     def changes_nothing(self) -> bool:
@@ -120,6 +122,7 @@ async def plan_flow(source: Client, target: Client, flow: Flow, view: ControlVie
         stopped=tuple(stop for stop in stops if stop is not None),
         skipped=_skipped(flow, source),
         problems=tuple(problems),
+        lacks=lacking(source.offer, target.offer, flow),
     )
 
 

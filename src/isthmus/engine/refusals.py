@@ -122,6 +122,18 @@ def above_end(track: Track, end: int) -> Stop:
     )
 
 
+def another_log(track: Track, offset: int) -> Stop:
+    """Where topics have no ids, the last batch copied is what a log is known by; there is another in its place."""
+    topic = track.assignment.source.topic
+    return Stop(
+        source=track.assignment.source,
+        code="SOURCE_RECREATED",
+        message=f"the source holds another batch at offset {offset} than was copied: topic {topic} was deleted and "
+        "made anew, or its log was truncated and written again",
+        hint=f"delete {track.assignment.target.topic} on the target and restart with --forget {topic} to copy it anew",
+    )
+
+
 def overtaken(track: Track, log_start: int) -> Stop:
     """Retention removed records that were never copied (I6)."""
     return Stop(

@@ -154,6 +154,7 @@ class Writer:
         for track in tracks:
             if track in self._touched:
                 track.committed = track.sent
+                track.drop_marks()
                 track.strikes = 0
                 track.keep()
             track.persisted = self._reaching.get(track, track.persisted)
@@ -171,8 +172,7 @@ class Writer:
         self.open = False
         self.tally.aborts += 1
         for track in tracks:
-            if track.stop is None:
-                track.rewind()
+            track.rewind()
 
     async def _let_answers_come(self) -> None:
         # Not needed to be safe (the abort moves the epoch, late requests are refused), but answers that
@@ -206,9 +206,11 @@ class Writer:
         """Progress records of every track that moved, one batch per partition of the progress topic."""
         grouped: dict[int, list[tuple[bytes, bytes]]] = {}
         for track in tracks:
-            if track.stop is None and track.sent > max(track.persisted, 0):
+            # Also of one that has stopped meanwhile: what is in the transaction needs its progress there (I1).
+            if track.sent > max(track.persisted, 0):
                 key, number = self._key(track.assignment.source)
-                grouped.setdefault(number, []).append((key, progress_value(track.sent - 1)))
+                mark = track.mark_below(track.sent)
+                grouped.setdefault(number, []).append((key, progress_value(track.sent - 1, str(mark or ""))))
                 self._reaching[track] = track.sent
         now_ms = int(time.time() * 1000)
         parcels = []

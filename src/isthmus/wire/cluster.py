@@ -163,11 +163,12 @@ class Client:
 
     async def refresh(self, topics: Iterable[str] | None = None) -> None:
         """Learn leaders of these topics (None: of all). Topics that vanished are forgotten."""
-        if topics is None:
-            await self._refresh_all()
+        names = None if topics is None else list(topics)
+        if names is None or (names and self.offer.best(MetadataRequest.API_KEY, 12, 4) < 0):
+            await self._refresh_all()  # a broker before 0.11 would create a topic that it is asked for by name
             return
-        wanted = [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
-        answer = await self.call_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 12, floor=4)
+        wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = await self.call_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 12, floor=1)
         if wanted:
             self._last = b""  # what is known is not that answer any more
             self.generation += 1
@@ -176,7 +177,7 @@ class Client:
     async def _refresh_all(self) -> None:
         """An answer that is the same as the last one costs a comparison, also of 10,000 partitions."""
         message = Unread(MetadataRequest(topics=None, allow_auto_topic_creation=False))
-        body: bytes = await self.call_any(message, 12, floor=4)
+        body: bytes = await self.call_any(message, 12, floor=1)
         if body == self._last:
             return
         answer = message.read(body)
