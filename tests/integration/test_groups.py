@@ -132,7 +132,8 @@ def assert_exact(lab: Lab, alias: str, topic: str, places: dict[str, dict[int, i
             found = published.get((group, f"{alias}.{topic}", partition))
             wanted = next_at(source[partition], offset)
             if found is None or found.upstream != offset or next_at(target[partition], found.downstream) != wanted:
-                wrong.append((group, partition, offset, found))
+                there = found and next_at(target[partition], found.downstream)
+                wrong.append((group, partition, offset, wanted, found, there))
     total = sum(map(len, places.values()))
     assert not wrong, f"{total - len(wrong)} of {total} exact; {wrong[:5]}"
 
@@ -149,6 +150,30 @@ def test_every_group_stands_at_the_record_that_it_would_read_next(
         crossing.until(lambda status: status.records > 0)
         write(lab["east"].bootstrap, topic_name, 3_000 if kind == "plain" else 60, "second ")
     places = commit_at_random(lab, alias, topic_name, groups=20)
+
+    cross(flow)
+
+    assert_exact(lab, alias, topic_name, places)
+
+
+def test_groups_in_a_compacted_topic_stand_at_the_next_record_that_is_left(
+    lab: Lab, topic_name: str, alias: str
+) -> None:
+    east, hour_ms = lab["east"].bootstrap, 3_600_000
+    settings = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0"}
+    lab["east"].create_topic(topic_name, PARTITIONS, configs=settings)
+    producer = Producer({"bootstrap.servers": east})
+    for round_ in range(4):  # each has a segment of its own; the last one is never cleaned
+        for partition in range(PARTITIONS):
+            for number in range(0, 60, round_ + 1):
+                stamp = 1_700_000_000_000 + round_ * hour_ms
+                producer.produce(topic_name, f"{round_} {number}", f"{number}", partition=partition, timestamp=stamp)
+        assert producer.flush(30) == 0
+    # One record is left of each of the 60 keys, and all 15 of the last round.
+    wait_for(lambda: {len(rows) for rows in log(east, topic_name).values()} == {75}, 120, "the cleaner is done")
+    flow = flow_with_groups(lab, topic_name, alias)
+    lab["west"].create_topic(f"{alias}.{topic_name}", PARTITIONS)  # not cleaned: what was next there must stay
+    places = commit_at_random(lab, alias, topic_name, groups=10)
 
     cross(flow)
 

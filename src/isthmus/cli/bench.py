@@ -84,7 +84,7 @@ def _bench_plan(out: Path, output: str) -> None:
     from isthmus.lab.cluster import Lab
 
     console = Console(stderr=output == "json")
-    # A broker that opens thousands of logs on a small machine is late with its heartbeats, and must not be taken for dead.
+    # A broker that opens thousands of logs on a small machine is late with its heartbeats, but not dead.
     patient = {"broker.session.timeout.ms": "120000"}
     clusters = [ClusterSpec(name=name, heap_mb=1024, properties=patient) for name in ("east", "west")]
     with console.status("starting two clusters") as status, Lab(clusters) as lab:

@@ -186,6 +186,8 @@ class Driver:
         await self.dispatch.ledger.open(self.view.values.get("snapshot"))
         await self.dispatch.ledger.advance()
         await self.dispatch.ledger.erase(self._forget)
+        if self._forget and self.flow.keeps_index:
+            await self._groups.index.erase(self._forget)
         await self._roster.record(self.view, starts=self.flow.starts)
         self._roster.assign()
         await self._upkeep.first_round()
