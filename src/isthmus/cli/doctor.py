@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,11 +16,12 @@ from rich.text import Text
 from isthmus.cli.config import File, Secrets, loaded_from
 from isthmus.cli.plan import right_json
 from isthmus.cli.render import Output
-from isthmus.engine.checks import Check, Outcome, exit_status, failed, ok, overall, warn
-from isthmus.engine.doctor import examine
 from isthmus.errors import ConfigError
 
-_STYLES = {Outcome.ok: "green", Outcome.warn: "yellow", Outcome.fail: "bold red"}
+if TYPE_CHECKING:
+    from isthmus.engine.checks import Check
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(
@@ -33,6 +34,8 @@ def doctor(
 
     The exit status is 0, or what `isthmus run` would end with.
     """
+    from isthmus.engine.checks import exit_status
+
     checks = asyncio.run(_checks(file, secrets, master))
     if output is Output.json:
         sys.stdout.write(json.dumps(as_json(checks)) + "\n")
@@ -42,6 +45,9 @@ def doctor(
 
 
 async def _checks(file: Path | None, secrets: Path | None, master: str) -> list[Check]:
+    from isthmus.engine.checks import failed, ok, warn
+    from isthmus.engine.doctor import examine
+
     about = str(file or "the environment")
     try:
         loaded = loaded_from(file, secrets)
@@ -57,21 +63,20 @@ def show(checks: list[Check], console: Console) -> None:
     for name in ("", "check", "about", "found, and what to do"):
         table.add_column(name, overflow="fold")
     for check in checks:
-        mark = Text(check.outcome.value, style=_STYLES[check.outcome])
+        mark = Text(check.outcome.value, style=_STYLES[check.outcome.value])
         found = Text.assemble(check.text, (f"\n→ {check.hint}", "italic") if check.hint else "")
         table.add_row(mark, check.check, Text(check.about), found)
     console.print(table)
-    console.print(Text(_verdict(checks), style=_STYLES[overall(checks)]))
-
-
-def _verdict(checks: list[Check]) -> str:
-    counts = {outcome: sum(check.outcome is outcome for check in checks) for outcome in Outcome}
-    told = f"{counts[Outcome.ok]} ok, {counts[Outcome.warn]} warnings, {counts[Outcome.fail]} failed"
-    return f"fit to run: {told}" if overall(checks) is not Outcome.fail else f"not fit to run as it is: {told}"
+    counts = {outcome: sum(check.outcome.value == outcome for check in checks) for outcome in _STYLES}
+    verdict = "not fit to run as it is" if counts["fail"] else "fit to run"
+    told = f"{verdict}: {counts['ok']} ok, {counts['warn']} warnings, {counts['fail']} failed"
+    console.print(Text(told, style=_STYLES["fail" if counts["fail"] else "ok"]))
 
 
 def as_json(checks: list[Check]) -> dict[str, Any]:
     """The documented JSON form (docs/json-output.md)."""
+    from isthmus.engine.checks import overall
+
     return {"outcome": overall(checks).value, "checks": [_check_json(check) for check in checks]}
 
 

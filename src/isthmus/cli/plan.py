@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,10 +18,12 @@ from isthmus.cli.render import Output
 from isthmus.config.load import load
 from isthmus.engine.abilities import Finding, Severity
 from isthmus.engine.plan import Plan, TopicStart, make_plan
-from isthmus.engine.rights import Right
 from isthmus.errors import IsthmusError
 from isthmus.model import Flow
 from isthmus.wire.admin import NewTopic
+
+if TYPE_CHECKING:
+    from isthmus.engine.rights import Right
 
 _ROWS = 30  # of each table: the rest is in the JSON
 _EXAMPLES = 5
