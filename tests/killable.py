@@ -1,33 +1,36 @@
-"""A lane that is killed: each order in a process of its own, ended with kill -9 in the middle of writing."""
+"""A LaneRunner that runs each order in a process of its own, and kills it with -9 in the middle.
+
+Importing takes seconds: a process that has done so is forked for each order.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import pickle
+import multiprocessing
+import os
 import random
-import subprocess
-import sys
+import signal
 import time
 import uuid
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 from confluent_kafka import Consumer, TopicPartition
 
+from isthmus.engine.lane import run_order
 from isthmus.engine.orders import Order, Receipt
 from isthmus.errors import MachineError
 
-WORKER = """
-import pickle, sys
-from isthmus.engine.lane import run_order
-order = pickle.load(sys.stdin.buffer)
-sys.stdout.buffer.write(pickle.dumps(run_order(order, "only")))
-"""
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["isthmus.engine.lane"])
 
 
 class Killable:
-    """A LaneRunner that kills what it runs, as long as kills are left; `topic` is the target's."""
+    """Kills as long as kills are left, each after some records were written; remembers the orders."""
 
-    def __init__(self, kills: int, bootstrap: str, topic: str) -> None:
+    def __init__(self, kills: int, bootstrap: str, topic: str, *, records: int = 200) -> None:
         self.kills = kills
+        self._records = records  # written to partition 0 of the topic before it is killed, and a little later
         self.orders: list[Order] = []
         self._dice = random.Random(7)
         self._watched = TopicPartition(topic, 0)
@@ -38,23 +41,21 @@ class Killable:
 
     def _run(self, order: Order) -> Receipt:
         self.orders.append(order)
-        with subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            assert process.stdin and process.stdout
-            pickle.dump(order, process.stdin)
-            process.stdin.close()
+        with ProcessPoolExecutor(1, mp_context=FORKS) as process:
+            pid = process.submit(os.getpid).result()
+            receipt = process.submit(run_order, order, "only")
             if self.kills > 0:
                 self.kills -= 1
-                self._wait_for_writes()
-                process.kill()
-            result = process.stdout.read()
-        if process.returncode != 0:
-            raise MachineError("the worker was killed", code="LANE_LOST")
-        receipt: Receipt = pickle.loads(result)
-        return receipt
+                self._wait_for_writes(receipt)
+                os.kill(pid, signal.SIGKILL)
+            try:
+                return receipt.result()
+            except BrokenProcessPool:
+                raise MachineError("the worker was killed", code="LANE_LOST") from None
 
-    def _wait_for_writes(self) -> None:
+    def _wait_for_writes(self, receipt: Future[Receipt]) -> None:
         before = self._end()
-        while self._end() < before + 200:
+        while self._end() < before + self._records and not receipt.done():
             time.sleep(0.005)
         time.sleep(self._dice.uniform(0, 0.1))
 

@@ -343,10 +343,10 @@ class Pair:
     def recreate(self, cluster: LabCluster, topic: str, partitions: int = 1) -> None:
         cluster.delete_topic(topic)
         wait_until(lambda: partition_count(cluster.bootstrap, topic) == 0, f"{topic} is gone")
-        wait_until(partial(_created, cluster, topic, partitions), f"{topic} may be made anew")
+        wait_until(partial(created, cluster, topic, partitions), f"{topic} may be made anew")
 
 
-def _created(cluster: LabCluster, topic: str, partitions: int) -> bool:
+def created(cluster: LabCluster, topic: str, partitions: int = 1) -> bool:
     """With ZooKeeper a topic is gone from the metadata some time before its name is free."""
     try:
         cluster.create_topic(topic, partitions, 1, KEPT)

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.crossing import Crossing, cross
-from tests.integration.command import isthmus, topics_of, yaml_file
+from tests.integration.command import called, topics_of, yaml_file
+from tests.integration.java import kafka_java
 from tests.integration.sources import (
     PATIENCE_S,
     Pair,
@@ -29,35 +28,18 @@ from tests.integration.sources import (
     admin,
     alter,
     beats,
-    forget_clients,
     own_settings,
     partition_count,
     wait_until,
 )
 
 from isthmus.engine.plan import Plan, make_plan
-from isthmus.lab import Lab
-from isthmus.lab.brokers import java_command
-from isthmus.lab.jars import KAFKA
-from isthmus.machine import java
 from isthmus.model import Flow, Mm2Topics, Sync
 
 pytestmark = pytest.mark.integration
 
 FOLLOWING = Sync(configs_seconds=0.5)
 BEATING = Mm2Topics(heartbeat_seconds=0.2)
-MIRROR_CLIENT = Path(__file__).with_name("Mirrors.java")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _clients() -> Iterator[None]:
-    yield
-    forget_clients()
-
-
-@pytest.fixture
-def pair(lab: Lab) -> Pair:
-    return Pair(lab)
 
 
 # ---- settings ----------------------------------------------------------------------------------
@@ -72,10 +54,10 @@ def test_settings_follow_the_source_while_the_flow_runs_but_not_the_excluded_one
         assert own_settings(west, remote) == {"retention.ms": "-1", "segment.ms": "7000000"}
         alter(pair.source.bootstrap, topic, min_insync_replicas="2", segment_ms="8000000", max_message_bytes="2000000")
         changed = {"retention.ms": "-1", "segment.ms": "8000000", "max.message.bytes": "2000000"}
-        wait_until(lambda: own_settings(west, remote) == changed, "changed settings", 10)
+        wait_until(lambda: own_settings(west, remote) == changed, "changed settings")
         _remove(pair.source.bootstrap, topic, "segment.ms")
         left = {"retention.ms": "-1", "max.message.bytes": "2000000"}
-        wait_until(lambda: own_settings(west, remote) == left, "a removed setting", 10)
+        wait_until(lambda: own_settings(west, remote) == left, "a removed setting")
         pair.write(topic, 10, first=10)
         status = crossing.until_copied(20)
     assert any("segment.ms removed (was 8000000)" in event for event in status.events), status.events
@@ -154,7 +136,7 @@ def test_the_plan_command_says_what_is_skipped_and_why(pair: Pair, tmp_path: Pat
     topic = pair.topic("orders", partitions=2)
     pair.topic("other")
     file = yaml_file(tmp_path, pair.source.bootstrap, pair.target.bootstrap, alias=pair.alias, topics=[topic])
-    ended = isthmus("plan", file, "-o", "json")
+    ended = called("plan", file, "-o", "json")
     assert ended.code == 0, ended
     (plan,) = json.loads(ended.out)
     (created,) = [t for t in plan["create"] if not t["topic"].endswith("heartbeats")]
@@ -167,7 +149,7 @@ def test_the_plan_command_says_what_is_skipped_and_why(pair: Pair, tmp_path: Pat
     assert f"{pair.prefix}-other" in plan["skipped"]["not matched"]
     assert pair.remote(topic) not in topics_of(pair.target.bootstrap)
 
-    ended = isthmus("plan", file)
+    ended = called("plan", file)
 
     assert ended.code == 0, ended
     assert "plan: create" in ended.out
@@ -207,20 +189,18 @@ def test_mirrormakers_own_client_sees_the_flow_by_its_heartbeats(pair: Pair) -> 
 
     hops, upstream = _mirror_client(pair.target.bootstrap, pair.alias)
 
-    assert hops == "1"
-    assert pair.alias in upstream.split(",")
+    assert hops == 1
+    assert pair.alias in upstream
 
 
-def _mirror_client(bootstrap: str, upstream: str) -> tuple[str, str]:
-    """Hops and upstream clusters, as org.apache.kafka.connect.mirror.MirrorClient tells them."""
-    modules = subprocess.run([str(java()), "--list-modules"], capture_output=True, text=True, check=True).stdout
-    if "jdk.compiler" not in modules:
-        pytest.skip("this Java cannot compile")
-    command = java_command(KAFKA, str(MIRROR_CLIENT), bootstrap, upstream, heap_mb=256)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, done
-    hops, clusters = done.stdout.split()
-    return hops, clusters
+def _mirror_client(bootstrap: str, upstream: str) -> tuple[int, set[str]]:
+    """Hops and upstream clusters, as MirrorMaker 2's own MirrorClient tells them."""
+    with kafka_java() as jvm:
+        client = jvm.org.apache.kafka.connect.mirror.MirrorClient({"bootstrap.servers": bootstrap})
+        try:
+            return client.replicationHops(upstream), set(client.upstreamClusters())
+        finally:
+            client.close()
 
 
 # ---- access rules ------------------------------------------------------------------------------

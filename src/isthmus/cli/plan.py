@@ -15,19 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.cli.render import Output
-from isthmus.config.load import load
-from isthmus.engine.abilities import Finding, Severity
-from isthmus.engine.plan import Plan, TopicStart, make_plan
 from isthmus.errors import IsthmusError
 from isthmus.model import Flow
-from isthmus.wire.admin import NewTopic
+
+if TYPE_CHECKING:
+    from isthmus.engine.abilities import Finding
+    from isthmus.engine.plan import Plan, TopicStart
+    from isthmus.wire.admin import NewTopic
 
 if TYPE_CHECKING:
     from isthmus.engine.rights import Right
 
 _ROWS = 30  # of each table: the rest is in the JSON
 _EXAMPLES = 5
-_STYLES = {Severity.blocks: "bold red", Severity.limits: "yellow", Severity.note: "dim"}
+_STYLES = {"blocks": "bold red", "limits": "yellow", "note": "dim"}  # by severity
 
 
 def plan(
@@ -35,6 +36,8 @@ def plan(
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print it.")] = Output.text,
 ) -> None:
     """Show what `isthmus run` would create, grow, alter and skip, and where it begins. Changes nothing."""
+    from isthmus.config.load import load
+
     loaded = load(file)
     errors = Console(stderr=True)
     for warning in loaded.warnings:
@@ -53,6 +56,8 @@ def plan(
 
 
 async def _plans(flows: Sequence[Flow]) -> list[Plan]:
+    from isthmus.engine.plan import make_plan
+
     return [await make_plan(flow) for flow in flows]
 
 
@@ -72,7 +77,7 @@ def show(plan: Plan, console: Console) -> None:
     for problem in plan.problems:
         console.print(Text(f"problem: {problem}", style="red"))
     for each in plan.lacks:
-        console.print(Text(f"{each.severity}: {each}", style=_STYLES[each.severity]))
+        console.print(Text(f"{each.severity}: {each}", style=_STYLES[each.severity.value]))
 
 
 def _sections(plan: Plan) -> list[tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]]:

@@ -44,6 +44,11 @@ def _always(_: Flow) -> bool:
     return True
 
 
+def _writes_to_source(flow: Flow) -> bool:
+    kept = flow.mm2_topics
+    return kept.heartbeats or (kept.offset_syncs and kept.offset_syncs_on == "source")
+
+
 class _Need(NamedTuple):
     api: Api
     version: int
@@ -67,10 +72,10 @@ _SOURCE = (
         "readers)",
     ),
     _Need(
-        *(Api.PRODUCE, 3, "0.11", Severity.limits, "NO_SOURCE_HEARTBEATS"),
-        "no heartbeats of MirrorMaker 2 are written there",
-        "switch them off (heartbeats), or see them on the target only",
-        lambda flow: flow.mm2_topics.heartbeats,
+        *(Api.PRODUCE, 3, "0.11", Severity.limits, "NO_SOURCE_WRITES"),
+        "MirrorMaker 2's heartbeats and offset-syncs cannot be written there",
+        "switch heartbeats off and write offset-syncs to the target",
+        _writes_to_source,
     ),
     _Need(
         *(Api.METADATA, 10, "2.8", Severity.note, "NO_TOPIC_IDS"),

@@ -73,7 +73,7 @@ class Driver:
         self.view = ControlView()
         self._cursor = 0
         self._roster = Roster(flow, self._source, self._target, self.journal, self.scene)
-        self.dispatch = Dispatch(self._target, self.journal, self._roster, self._lease, self._waits)
+        self.dispatch = Dispatch(self._target, self.journal, self._roster, self._lease, self._note_once)
         self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self._roster.remotes)
         self._groups = GroupKeeper(
             flow, self._source, self._target, self._roster.remotes, self._positions, self._upkeep.tell
@@ -259,7 +259,7 @@ class Driver:
                     return
                 await self._wait(lane, 1.0)
                 continue
-            failures = failures + 1 if receipt.reason == "fenced" else 0
+            failures = failures + 1 if receipt.reason == "fenced" and not receipt.learned else 0
             self.scene.lane_ended(receipt)
             self.dispatch.learn(receipt)
             if receipt.reason == "caught up":
@@ -289,14 +289,14 @@ class Driver:
         sources = [tp for tp in self._roster.of_lane(lane) if tp not in resting and not held.holds(tp.topic)]
         if not sources or lane >= self.flow.lanes:
             return None
-        order = await self.dispatch.make_order(lane, sources, self.view)
+        order = await self.dispatch.make_order(lane, sources, self.view, self.steering.topic_rates)
         return None if self._stopping.is_set() else order
+
+    def _note_once(self, text: str) -> None:
+        self.scene.note(text, once=True)
 
     def _positions(self) -> dict[TopicPartition, int]:
         return self.dispatch.ledger.positions
-
-    def _waits(self, name: str) -> None:
-        self.scene.note(f"waiting for markers of {name}", once=True)
 
     # -- standing work -------------------------------------------------------------------------
 
