@@ -17,12 +17,14 @@ from isthmus.errors import ConfigError, MachineError
 
 QUICK_SCALE = 0.2
 QUICK_CASES = "json,random,small"
+PLAN = "plan"
+PLANNED_PARTITIONS = 10_000
 
 
 def bench(
     scale: Annotated[float, typer.Option(help="Size of the topics; 1 is a full run.")] = QUICK_SCALE,
     cases: Annotated[
-        str, typer.Option(help="Comma list of json, random, small, wide, uncompressed; or all.")
+        str, typer.Option(help="Comma list of json, random, small, wide, uncompressed; or all. Apart from them: plan.")
     ] = QUICK_CASES,
     systems: Annotated[
         str, typer.Option(help="Comma list of isthmus, mm2-eos, mm2-alo, limit.")
@@ -45,6 +47,9 @@ def bench(
     if scale <= 0:
         raise ConfigError(f"{scale:g} is no scale", where="--scale", hint="use a number above 0, for example 0.2")
     _require_lab_extras()
+    if cases == PLAN:
+        _bench_plan(out, output)
+        return
     from isthmus.bench import report
     from isthmus.bench.cases import CASES
     from isthmus.bench.run import SYSTEMS, Plan, run
@@ -70,6 +75,26 @@ def bench(
         return
     report.show(result, console)
     console.print(f"Written: {', '.join(str(file) for file in files)}")
+
+
+def _bench_plan(out: Path, output: str) -> None:
+    """Needs no other system: a plan over 10,000 partitions, and what a round costs when nothing has changed."""
+    from isthmus.bench.planning import measure_planning, show, write
+    from isthmus.lab.brokers import ClusterSpec
+    from isthmus.lab.cluster import Lab
+
+    console = Console(stderr=output == "json")
+    # A broker that opens thousands of logs on a small machine is late with its heartbeats, but not dead.
+    patient = {"broker.session.timeout.ms": "120000"}
+    clusters = [ClusterSpec(name=name, heap_mb=1024, properties=patient) for name in ("east", "west")]
+    with console.status("starting two clusters") as status, Lab(clusters) as lab:
+        found = measure_planning(lab["east"].bootstrap, lab["west"].bootstrap, PLANNED_PARTITIONS, status.update)
+    file = write(found, out)
+    if output == "json":
+        typer.echo(file.read_text())
+        return
+    show(found, console)
+    console.print(f"Written: {file}")
 
 
 def _chosen(text: str, known: tuple[str, ...], where: str) -> tuple[str, ...]:
