@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,14 +19,18 @@ from isthmus.errors import ConfigError, MachineError
 
 QUICK_SCALE = 0.2
 QUICK_CASES = "json,random,small"
-PLAN = "plan"
+PLAN, GROUPS = "plan", "groups"
+GROUPS_AT_ONCE = 1_000
 PLANNED_PARTITIONS = 10_000
 
 
 def bench(
     scale: Annotated[float, typer.Option(help="Size of the topics; 1 is a full run.")] = QUICK_SCALE,
     cases: Annotated[
-        str, typer.Option(help="Comma list of json, random, small, wide, uncompressed; or all. Apart from them: plan.")
+        str,
+        typer.Option(
+            help="Comma list of json, random, small, wide, uncompressed; or all. Apart from them: plan; groups."
+        ),
     ] = QUICK_CASES,
     systems: Annotated[
         str, typer.Option(help="Comma list of isthmus, mm2-eos, mm2-alo, limit.")
@@ -49,6 +55,9 @@ def bench(
     _require_lab_extras()
     if cases == PLAN:
         _bench_plan(out, output)
+        return
+    if cases == GROUPS:
+        _bench_groups(out, output, scale)
         return
     from isthmus.bench import report
     from isthmus.bench.cases import CASES
@@ -80,20 +89,38 @@ def bench(
 def _bench_plan(out: Path, output: str) -> None:
     """Needs no other system: a plan over 10,000 partitions, and what a round costs when nothing has changed."""
     from isthmus.bench.planning import measure_planning, show, write
+
+    # A broker that opens thousands of logs on a small machine is late with its heartbeats, but not dead.
+    with _two_clusters(output, {"broker.session.timeout.ms": "120000"}) as (console, say, source, target):
+        found = measure_planning(source, target, PLANNED_PARTITIONS, say)
+    _tell(console, output, write(found, out), lambda: show(found, console))
+
+
+def _bench_groups(out: Path, output: str, scale: float) -> None:
+    """Likewise: a round over 1,000 consumer groups, and what the index of offsets costs."""
+    from isthmus.bench.grouping import measure_groups, show, write
+
+    with _two_clusters(output, {}) as (console, say, source, target):
+        found = measure_groups(source, target, GROUPS_AT_ONCE, scale, say)
+    _tell(console, output, write(found, out), lambda: show(found, console))
+
+
+@contextmanager
+def _two_clusters(output: str, properties: dict[str, str]) -> Iterator[tuple[Console, Callable[[str], None], str, str]]:
     from isthmus.lab.brokers import ClusterSpec
     from isthmus.lab.cluster import Lab
 
     console = Console(stderr=output == "json")
-    # A broker that opens thousands of logs on a small machine is late with its heartbeats, but not dead.
-    patient = {"broker.session.timeout.ms": "120000"}
-    clusters = [ClusterSpec(name=name, heap_mb=1024, properties=patient) for name in ("east", "west")]
+    clusters = [ClusterSpec(name=name, heap_mb=1024, properties=properties) for name in ("east", "west")]
     with console.status("starting two clusters") as status, Lab(clusters) as lab:
-        found = measure_planning(lab["east"].bootstrap, lab["west"].bootstrap, PLANNED_PARTITIONS, status.update)
-    file = write(found, out)
+        yield console, status.update, lab["east"].bootstrap, lab["west"].bootstrap
+
+
+def _tell(console: Console, output: str, file: Path, show: Callable[[], None]) -> None:
     if output == "json":
         typer.echo(file.read_text())
         return
-    show(found, console)
+    show()
     console.print(f"Written: {file}")
 
 
