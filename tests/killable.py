@@ -12,7 +12,7 @@ import random
 import signal
 import time
 import uuid
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from confluent_kafka import Consumer, TopicPartition
@@ -28,8 +28,9 @@ FORKS.set_forkserver_preload(["isthmus.engine.lane"])
 class Killable:
     """Kills as long as kills are left, each after some records were written; remembers the orders."""
 
-    def __init__(self, kills: int, bootstrap: str, topic: str) -> None:
+    def __init__(self, kills: int, bootstrap: str, topic: str, *, records: int = 200) -> None:
         self.kills = kills
+        self._records = records  # written to partition 0 of the topic before it is killed, and a little later
         self.orders: list[Order] = []
         self._dice = random.Random(7)
         self._watched = TopicPartition(topic, 0)
@@ -45,16 +46,16 @@ class Killable:
             receipt = process.submit(run_order, order, "only")
             if self.kills > 0:
                 self.kills -= 1
-                self._wait_for_writes()
+                self._wait_for_writes(receipt)
                 os.kill(pid, signal.SIGKILL)
             try:
                 return receipt.result()
             except BrokenProcessPool:
                 raise MachineError("the worker was killed", code="LANE_LOST") from None
 
-    def _wait_for_writes(self) -> None:
+    def _wait_for_writes(self, receipt: Future[Receipt]) -> None:
         before = self._end()
-        while self._end() < before + 200:
+        while self._end() < before + self._records and not receipt.done():
             time.sleep(0.005)
         time.sleep(self._dice.uniform(0, 0.1))
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import random
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,7 +34,6 @@ from isthmus.model import TopicPartition as SourcePartition
 from isthmus.observe.status import FlowStatus
 from isthmus.wire import codes
 from isthmus.wire.fetch import Fetched, fetch
-from isthmus.wire.link import Link
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
@@ -225,24 +222,6 @@ def test_i3_an_order_is_claimed_once(lab: Lab, topic: str, alias: str) -> None:
 
     assert sorted((r.reason, r.records) for r in receipts) == [("caught up", 5_000), ("claimed by another", 0)]
     assert_exact(lab, topic, alias)
-
-
-@pytest.fixture
-def answers_lost(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Loses one in five answers to Produce and EndTxn after the broker has done its work."""
-    dice, lost = random.Random(3), list[str]()
-    deliver = Link._answer
-
-    def lose_some(self: Link, frame: memoryview) -> None:
-        name = self._pending[0].response.__name__ if self._pending else ""
-        if name.startswith(("EndTxnResponse", "ProduceResponse")) and len(lost) < 12 and dice.random() < 0.2:
-            lost.append(name)
-            self._lose("an answer was lost on purpose")
-            return
-        deliver(self, frame)
-
-    monkeypatch.setattr(Link, "_answer", lose_some)
-    yield lost
 
 
 @pytest.mark.parametrize("protocol", ["TV2", "TV1"])

@@ -7,11 +7,10 @@ names of a flow, so that either can take over from the other.
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-
-from tests.integration.sources import wait_until
 
 from isthmus import machine
 from isthmus.bench.crossing import Crossing
@@ -64,11 +63,10 @@ class MirrorMaker:
 
     def until(self, happened: Callable[[], object], what: str, seconds: float = 120.0) -> None:
         """Wait for what it is to do; the end of its log helps where it does not."""
-        try:
-            wait_until(lambda: happened() or self._ended(), what, seconds)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; its log ends so:\n{self._log.read_text()[-3000:]}") from error
-
-    def _ended(self) -> bool:
-        assert self._process.poll() is None, f"MirrorMaker 2 has ended:\n{self._log.read_text()[-3000:]}"
-        return False
+        deadline = time.monotonic() + seconds
+        while not happened():
+            gone = self._process.poll() is not None
+            if gone or time.monotonic() > deadline:
+                tale = "it has ended" if gone else f"not within {seconds:.0f} s"
+                raise AssertionError(f"{what}: {tale}; its log ends so:\n{self._log.read_text()[-3000:]}")
+            time.sleep(0.5)  # it starts for many seconds: looking more often only slows it down

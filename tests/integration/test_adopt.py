@@ -26,7 +26,7 @@ from isthmus.mm2.formats import Checkpoint, Heartbeat, OffsetSync
 from isthmus.mm2.progress import CONNECTOR, java_partition, parse_progress, progress_key, progress_value
 from isthmus.model import Flow
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 Row = tuple[int, bytes | None, bytes | None]
 LONG_S = 180.0  # MirrorMaker 2 starts slowly where much else runs

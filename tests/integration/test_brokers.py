@@ -39,7 +39,8 @@ from isthmus.lab import ClusterSpec, Lab, LabCluster
 from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Sync
 from isthmus.wire.cluster import Client
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+# The first test may have to fetch the jars of four versions.
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 WITH_GROUPS = Mm2Topics(heartbeats=False, carry_heartbeats=False, group_offsets=True)
 OLDEST, FIRST, ONE, TWO, THREE = "0.10.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.2"

@@ -151,7 +151,7 @@ def test_a_second_replicator_is_refused_and_one_that_takes_over_fences_the_first
         assert first.alive()
 
         with _run(file, tmp_path, "--take-over") as second:
-            loser = first.ended(90)
+            loser = first.ended(180)
             assert loser.code == RIVAL, loser
             loser.quiet()
             assert f"process {second.pid} on" in loser.err

@@ -20,6 +20,7 @@ from isthmus.cli import config, lab
 from isthmus.cli.adopt import adopt, release
 from isthmus.cli.bench import bench
 from isthmus.cli.demo import demo
+from isthmus.cli.doctor import doctor
 from isthmus.cli.groups import groups
 from isthmus.cli.plan import plan
 from isthmus.cli.positions import positions
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(plan)
+app.command()(doctor)
 app.command()(positions)
 app.command()(groups)
 app.command()(adopt)

@@ -64,11 +64,13 @@ def throttle(
     rate: Annotated[str, typer.Argument(help="Bytes per second (20MB), `none`, or `file`: what the file says.")],
     secrets: Secrets = None,
     flow: FlowOption = "",
+    topic: TopicOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Cap the bytes per second that a flow reads."""
-    wanted = _rate(rate)
-    _wish(file, secrets, flow, output, f"throttle: {rate}", lambda wishing: wishing.throttle(wanted))
+    """Cap the bytes per second that a flow reads, or that it reads of single topics."""
+    wanted, topics = _rate(rate), frozenset(topic or ())
+    what = f"throttle: {rate}" + (f" for each of {', '.join(sorted(topics))}" if topics else "")
+    _wish(file, secrets, flow, output, what, lambda wishing: wishing.throttle(wanted, topics))
 
 
 def apply(

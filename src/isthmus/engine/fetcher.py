@@ -8,6 +8,7 @@ that one with large batches cannot starve the others.
 from __future__ import annotations
 
 import asyncio
+import collections
 import time
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,8 @@ class Fetcher:
         self._lane = lane
         self._client = lane.source
         self._throttle = Throttle(lane.order.flow.throttle / lane.order.flow.lanes)
+        self._topics = {topic: Throttle(rate) for topic, rate in lane.order.topic_rates.items()}
+        self._counts = collections.Counter(tp.topic for tp in lane.tracks)
         self._limits = Limits(
             max_bytes=self._throttle.fetch_bytes(tuning.fetch_bytes),
             partition_bytes=self._throttle.fetch_bytes(tuning.fetch_partition_bytes),
@@ -116,7 +119,7 @@ class Fetcher:
                 if doubted := [want for want in wants if self._lane.tracks[want.tp].doubted]:
                     await self._prove(node, doubted)
                     continue
-                answers = await fetch(self._client, node, wants, self._limits)
+                answers = await fetch(self._client, node, wants, self._limits_now())
             except BrokerUnreachable:
                 for want in wants:
                     self._lane.tracks[want.tp].doubt()
@@ -130,6 +133,9 @@ class Fetcher:
             self._lane.ready.set()
             size = sum(len(answer.records) for answer in answers)
             self._throttle.took(size)
+            for answer in answers if self._topics else ():
+                if answer.tp.topic in self._topics:
+                    self._topics[answer.tp.topic].took(len(answer.records))
             await self._throttle.wait()
             if size < _LITTLE_BYTES:
                 await self._rest(len(wants))
@@ -147,6 +153,13 @@ class Fetcher:
                 self._trouble(track, judge_fetch(track, answer, still_there=self._is_there(track)))
             if like is Likeness.other:
                 self._trouble(track, another_log(track, marks[answer.tp].last))
+
+    def _limits_now(self) -> Limits:
+        """A broker that has nothing to send must not hold the request for longer than a throttled topic has to wait."""
+        soonest = min((debt for each in self._topics.values() if (debt := each.debt_s) > 0), default=None)
+        if soonest is None:
+            return self._limits
+        return self._limits._replace(wait_ms=min(self._limits.wait_ms, int(soonest * 1000) + 1))
 
     async def _rest(self, wants: int) -> None:
         """Where little comes, ask again when it can be written: not before the open transaction ends.
@@ -201,8 +214,13 @@ class Fetcher:
         wants = []
         for tp, track in self._lane.tracks.items():
             if track.stop is None and self._node(tp) == node and self._paused_until.get(tp, 0) < now:
-                info = self._client.topics[tp.topic].partitions[tp.partition]
-                wants.append(Want(tp, track.assignment.source_id, track.position, info.leader_epoch, track.last_epoch))
+                throttle = self._topics.get(tp.topic)
+                if throttle is not None and throttle.debt_s > 0:
+                    continue
+                most = throttle.fetch_bytes(self._limits.partition_bytes, self._counts[tp.topic]) if throttle else 0
+                epoch = self._client.topics[tp.topic].partitions[tp.partition].leader_epoch
+                source_id = track.assignment.source_id
+                wants.append(Want(tp, source_id, track.position, epoch, track.last_epoch, most))
         turn = self._rotation[node] = (self._rotation.get(node, -1) + 1) % max(1, len(wants))
         return wants[turn:] + wants[:turn]
 

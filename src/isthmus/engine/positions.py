@@ -17,6 +17,7 @@ from isthmus.engine.control import write as write_control
 from isthmus.engine.fencing import Fence
 from isthmus.engine.lease import Lease
 from isthmus.engine.ledger import Ledger
+from isthmus.engine.letters import to_be_fenced
 from isthmus.errors import SourceError
 from isthmus.mm2.filters import choose
 from isthmus.mm2.policy import remote_topic
@@ -141,6 +142,7 @@ class Positions:
             for name in sorted({*topics, self.flow.progress_topic})
             for number in self._target.topics[name].partitions
         ]
+        everywhere += to_be_fenced(self._target, self.flow)
         await fence.everyone(int(self._view.values.get("fleet", {}).get("lanes", self.flow.lanes)), everywhere)
 
 

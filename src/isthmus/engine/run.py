@@ -49,13 +49,12 @@ class Options:
 class Run:
     """One invocation: several flows on one Spark context."""
 
-    _spark: asyncio.Future[Spark]  # set by `go`, before anything can ask for it
-
     def __init__(self, flows: Sequence[Flow], options: Options, watch: Callable[[FlowStatus], None]) -> None:
         self._flows = flows
         self._options = options
         self._watch = watch
         self._drivers: list[Driver] = []
+        self._spark: asyncio.Future[Spark] | None = None  # from the moment that `go` starts it
         self._signals = 0
         self._stops: list[asyncio.Future[None]] = []
         self._unwanted = threading.Event()  # set when the run failed while Spark was still starting
@@ -167,6 +166,8 @@ class Run:
             self._signalled()
 
     async def spark(self) -> Spark:
+        if self._spark is None:
+            raise RuntimeError("Spark is started before anything that needs it")
         return await asyncio.shield(self._spark)
 
     def _signalled(self) -> None:
@@ -182,13 +183,14 @@ class Run:
         self._stops.append(task)
 
     def _cancel(self) -> None:
-        if self._spark.done() and self._spark.exception() is None:
-            self._keep(asyncio.ensure_future(asyncio.to_thread(self._spark.result().cancel)))
+        spark = self._spark
+        if spark is not None and spark.done() and spark.exception() is None:
+            self._keep(asyncio.ensure_future(asyncio.to_thread(spark.result().cancel)))
 
     async def _close_spark(self) -> None:
         self._unwanted.set()
         try:
-            spark = await self._spark
+            spark = await self.spark()
         except IsthmusError:
             return  # whoever waited for it has been told
         await asyncio.to_thread(spark.close)

@@ -46,11 +46,12 @@ class Track:
         self.high_watermark = -1
         self.stop: Stop | None = None
         # Off after the target refused a merged batch, or found batches too large.
-        self.merging = not assignment.strikes and not assignment.most_records
+        self.merging = not assignment.strikes and not assignment.most_records and not assignment.letters
         self.most_records = (
             assignment.most_records
         )  # in one batch, after the target found one too large; 0: as many as there are
-        self.largest = 0  # records in the largest batch of the open transaction
+        self.fits = 0  # the limit under which batches were committed last
+        self.letters = dict(assignment.letters)  # source offsets that go to the dead letters, and why
         self.strikes = assignment.strikes  # refusals in a row that may heal
         self.next_base = -1  # lowest base offset that the target may return next (I9)
         # Where the source is fetched by name: a batch below `committed`, and those fetched since.
@@ -104,10 +105,15 @@ class Track:
                 self._landing.append([first, base, length])
             base += length
 
-    def keep(self) -> None:
-        """What landed is committed."""
+    def commit(self) -> None:
+        """What was sent is committed."""
+        self.committed = self.sent
+        self.drop_marks()
         self.runs += self._landing
         self._landing = []
+        self.strikes, self.fits = 0, self.most_records
+        if self.letters:
+            self.letters = {offset: why for offset, why in self.letters.items() if offset >= self.committed}
 
     def rewind(self) -> None:
         """Forget everything that is not committed; it will be fetched again."""
@@ -118,7 +124,6 @@ class Track:
         self.sent = self.position = self.committed
         self.last_epoch = -1
         self.next_base = -1
-        self.largest = 0
         self.marks.clear()
 
     def halt(self, stop: Stop) -> None:
@@ -161,6 +166,14 @@ class Track:
     def doubt(self) -> None:
         """Something unusual happened: the topic may be another one by now."""
         self.doubted = self.marking and self.newest_mark is not None
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether the next order will try something else than this one."""
+        given = self.assignment
+        return self.most_records != given.most_records or any(
+            offset not in dict(given.letters) for offset in self.letters
+        )
 
     @property
     def caught_up(self) -> bool:

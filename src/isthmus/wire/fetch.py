@@ -40,6 +40,7 @@ class Want(NamedTuple):
     offset: int
     leader_epoch: int = -1
     last_epoch: int = -1  # leader epoch of the last batch read, -1 when nothing was read yet
+    max_bytes: int = 0  # 0: as the limits say
 
 
 class Fetched(NamedTuple):
@@ -94,7 +95,7 @@ def _request(wants: Sequence[Want], limits: Limits) -> Message:
                 fetch_offset=want.offset,
                 last_fetched_epoch=want.last_epoch,
                 log_start_offset=-1,
-                partition_max_bytes=limits.partition_bytes,
+                partition_max_bytes=want.max_bytes or limits.partition_bytes,
             )
         )
     topics = [
