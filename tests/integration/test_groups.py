@@ -18,6 +18,8 @@ from confluent_kafka.admin import AdminClient
 from tests.crossing import QUICK, Crossing, cross, flow_between
 from tests.integration.command import wait_for
 from tests.integration.java import kafka_java
+from tests.integration.sources import KEPT as UNENDING
+from tests.integration.sources import numbered, write
 
 from isthmus.engine.offsets import translate
 from isthmus.engine.offsets.runlog import RunLog
@@ -25,6 +27,7 @@ from isthmus.engine.offsets.runs import encode_key
 from isthmus.engine.offsets.view import GroupsReader, GroupsView
 from isthmus.lab import Lab
 from isthmus.mm2.formats import Checkpoint, Heartbeat, OffsetSync
+from isthmus.mm2.progress import CONNECTOR, progress_key
 from isthmus.model import Flow, Groups, Mm2Topics
 from isthmus.model import TopicPartition as SourcePartition
 
@@ -163,11 +166,11 @@ def test_every_group_stands_at_the_record_that_it_would_read_next(
 ) -> None:
     lab["east"].create_topic(topic_name, PARTITIONS)
     flow = flow_with_groups(lab, topic_name, alias)
-    write = write_plain if kind == "plain" else write_transactions
-    write(lab["east"].bootstrap, topic_name, 3_000 if kind == "plain" else 60, "first ")
+    produce = write_plain if kind == "plain" else write_transactions
+    produce(lab["east"].bootstrap, topic_name, 3_000 if kind == "plain" else 60, "first ")
     with Crossing(flow) as crossing:
         crossing.until(lambda status: status.records > 0)
-        write(lab["east"].bootstrap, topic_name, 3_000 if kind == "plain" else 60, "second ")
+        produce(lab["east"].bootstrap, topic_name, 3_000 if kind == "plain" else 60, "second ")
     places = commit_at_random(lab, alias, topic_name, groups=20)
 
     cross(flow)
@@ -274,6 +277,37 @@ async def _forgets(self: RunLog) -> None:
     for track in self._tracks:
         track.runs.clear()
         track.indexed = track.committed
+
+
+def test_in_a_part_that_was_copied_twice_offset_syncs_tell_where_groups_stand(
+    lab: Lab, topic_name: str, alias: str
+) -> None:
+    """A MirrorMaker 2 without exactly-once had copied up to 79, was killed, and went on from 50."""
+    east, west, remote = lab["east"].bootstrap, lab["west"].bootstrap, f"{alias}.{topic_name}"
+    flow = flow_with_groups(lab, topic_name, alias, offset_syncs_on="target")
+    syncs = f"mm2-offset-syncs.{alias}.internal"
+    lab["east"].create_topic(topic_name, PARTITIONS, configs=UNENDING)
+    lab["west"].create_topic(remote, PARTITIONS, configs=UNENDING)
+    for name in (flow.progress_topic, syncs):
+        lab["west"].create_topic(name, 1, configs={"cleanup.policy": "compact"})
+    rows = numbered(100)
+    write(east, topic_name, rows)
+    write(west, remote, rows[:80] + rows[50:])
+    write(
+        west, flow.progress_topic, [{"key": progress_key(CONNECTOR, alias, topic_name, 0), "value": b'{"offset":99}'}]
+    )
+    stale = OffsetSync(topic_name, 0, 99, 4_000)  # of a copy that is no more
+    known = [*(OffsetSync(topic_name, 0, *pair) for pair in ((0, 0), (49, 49), (79, 79), (50, 80), (98, 128))), stale]
+    write(west, syncs, [dict(zip(("key", "value"), one.encode(), strict=True)) for one in known])
+    places = {f"{alias}-{offset}": {0: offset} for offset in (10, 49, 60, 79, 100)}
+    for group, offsets in places.items():
+        commit(east, group, topic_name, offsets)
+
+    cross(flow)
+
+    assert_exact(lab, alias, topic_name, places)
+    published = checkpoints(lab, alias)
+    assert published[f"{alias}-60", remote, 0].downstream == 90, "the second time: nothing comes twice"
 
 
 def test_where_nothing_is_certain_an_answer_comes_too_early_never_too_late(

@@ -224,13 +224,13 @@ class Exchange:
         )
 
     async def _find(self) -> tuple[Mm2, Ledger]:
-        """The dedicated mode's topic, or Strimzi's: whichever has offsets of this flow."""
-        candidates = [self.flow.progress_topic, f"{STRIMZI_CLUSTER}-offsets"]
+        """Strimzi's topic, or the dedicated mode's, which has our own offsets, too: whichever has some of this flow."""
+        candidates = [f"{STRIMZI_CLUSTER}-offsets", self.flow.progress_topic]
         for topic in [self._wanted.offsets_topic] if self._wanted.offsets_topic else candidates:
             if topic in self._target.topics:
                 mm2 = self._named(topic)
                 ledger = await self._read(mm2)
-                if ledger.positions or await self._group_state(mm2) or self._wanted.offsets_topic:
+                if ledger.positions or topic in (self._wanted.offsets_topic, self.flow.progress_topic):
                     return mm2, ledger
         raise self._nothing_found(self._wanted.offsets_topic or " or ".join(candidates))
 
@@ -260,9 +260,11 @@ class Exchange:
     async def _refuse_running(self, mm2: Mm2) -> None:
         groups = await list_groups(self._target, CONNECT)
         active = sorted(name for name, state in groups.items() if state not in IDLE)
-        # A group that is not there at all may just have another name: then any that works could be the one.
-        if mm2.group in active or (mm2.group not in groups and active and mm2.connector != CONNECTOR):
-            named = mm2.group if mm2.group in active else ", ".join(active)
+        rivals = [name for name in active if name in (mm2.group, f"{self.flow.source.alias}-mm2")]
+        if mm2.group not in groups and mm2.connector != CONNECTOR:
+            rivals = active  # its group may just have another name: any that works could be the one
+        if rivals:
+            named = ", ".join(rivals)
             raise RivalError(
                 f"MirrorMaker 2 still runs: Connect group {named} has members",
                 where=f"cluster {self.flow.target.alias}, flow {self.flow.name}",

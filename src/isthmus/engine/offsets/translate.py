@@ -19,7 +19,9 @@ from typing import NamedTuple
 
 from isthmus.engine.offsets import align
 from isthmus.engine.offsets.align import Edge, Stretch
+from isthmus.engine.offsets.anchors import Anchors
 from isthmus.engine.offsets.index import Index, Where
+from isthmus.engine.offsets.runs import Span
 from isthmus.errors import BrokerUnreachable, WireError
 from isthmus.mm2.filters import GroupFilter
 from isthmus.model import Flow, TopicPartition
@@ -67,7 +69,8 @@ class Translator:
         self._index = index
         self._remotes = remotes
         self._positions = positions
-        self._rests: dict[tuple[TopicPartition, int, bool], tuple[float, float]] = {}  # until when, how long next time
+        self._anchors = Anchors(source, target)
+        self._rests: dict[tuple[TopicPartition, int, int], tuple[float, float]] = {}  # until when, how long next time
 
     async def round(self, flow: Flow) -> list[Standing]:
         """Where every group that the flow takes along stands, by topics that it carries."""
@@ -91,6 +94,7 @@ class Translator:
         starts = await settled_offsets(self._source, partitions, EARLIEST)
         ends = await settled_offsets(self._source, partitions, LATEST)  # a group may read what is not committed
         self.log_starts = starts
+        await self._anchors.catch_up(flow)
         return [
             await self._standing(group, tp, committed, remotes[tp.topic], starts.get(tp, 0), ends.get(tp, -1))
             for group, tp, committed in places
@@ -117,12 +121,17 @@ class Translator:
             found = await self._index.translate(tp, offset)
         if found.target >= 0:
             return found.target, EXACT
-        return await self._conservative(tp, offset, found)
+        return await self._conservative(tp, target, offset, found)
 
-    async def _conservative(self, tp: TopicPartition, offset: int, found: Where) -> tuple[int, str]:
+    async def _conservative(
+        self, tp: TopicPartition, target: TopicPartition, offset: int, found: Where
+    ) -> tuple[int, str]:
         if offset > self._replicated(tp):
             return -1, AHEAD
         known = await self._index.at_or_below(tp, offset)
+        below, _ = await self._anchors.around(tp, target, offset)
+        if below is not None and (known is None or below.source > known[0]):
+            known = below
         if known is not None:
             return known[1], AT_LEAST
         return -1, SKIPPED if found.why == "before" else UNKNOWN
@@ -136,10 +145,22 @@ class Translator:
         if hole is None:
             return False
         stretch = await self._stretch(tp, target, *hole)
-        key = tp, hole[0], stretch.high_is_certain  # tried again at once when more is known
+        fits = hole[1] - hole[0] <= _MOST_AT_ONCE
+        span = await self._close(stretch) if fits else None
+        if span is None:
+            between = await self._between_anchors(stretch, offset)
+            span = await self._close(between) if between != stretch or not fits else None
+        if span is None:
+            return False
+        await self._index.write([span])
+        return True
+
+    async def _close(self, stretch: Stretch) -> Span | None:
+        """Compare, unless that was in vain a moment ago; tried again at once when more is known of its end."""
+        key = stretch.source, stretch.low.source, stretch.high.source if stretch.high_is_certain else -1
         until, pause = self._rests.get(key, (0.0, _AGAIN_AFTER_S))
         if time.monotonic() < until:
-            return False
+            return None
         try:
             span = await align.close(self._source, self._target, stretch, _MOST_AT_ONCE)
         except BrokerUnreachable:
@@ -148,9 +169,16 @@ class Translator:
             span = None
         if span is None:
             self._rests[key] = time.monotonic() + pause, min(4 * pause, _AGAIN_AT_MOST_S)
-            return False
-        await self._index.write([span])
-        return True
+        return span
+
+    async def _between_anchors(self, stretch: Stretch, offset: int) -> Stretch:
+        """Less of a hole that is too long, or whose logs differ somewhere: what lies between two offset syncs."""
+        below, above = await self._anchors.around(stretch.source, stretch.target, offset)
+        if below is not None and below.source > stretch.low.source:
+            stretch = stretch._replace(low=below)
+        if above is not None and above.source < stretch.high.source:
+            stretch = stretch._replace(high=above, high_is_certain=True)
+        return stretch
 
     def _hole(self, tp: TopicPartition, offset: int, start: int) -> tuple[int, int] | None:
         holes = self._index.holes(tp, start, self._replicated(tp))
