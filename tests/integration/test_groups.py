@@ -221,6 +221,16 @@ def test_a_hole_of_any_length_is_closed_step_by_step(
     cross(flow)
 
     assert_exact(lab, alias, topic_name, places)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunLog, "flush", _forgets)
+        write_transactions(lab["east"].bootstrap, topic_name, 60, "third ")
+        cross(flow)
+    write_plain(lab["east"].bootstrap, topic_name, 50, "fourth ")
+    places = commit_at_random(lab, alias, topic_name, groups=6, seed=2)
+
+    cross(flow)
+
+    assert_exact(lab, alias, topic_name, places)
 
 
 def test_groups_in_a_compacted_topic_stand_at_the_next_record_that_is_left(

@@ -127,7 +127,11 @@ def _verdict(found: Handover, verb: str) -> list[str]:
     if found.group_state:
         lines.append(f"MirrorMaker 2 still runs (Connect group {found.mm2.group}): stop it first.")
     if verb == "adopt" and found.uncertain:
-        lines.append(f"{len(found.uncertain)} partitions need --accept-duplicates.")
+        lines.append(
+            f"{len(found.uncertain)} partitions need --accept-duplicates, if they still are uncertain by then."
+        )
+    if found.transactional_ids:
+        lines.append("What MirrorMaker 2 left in open transactions is decided first.")
     return [*lines, "Nothing was changed. Add --yes to do it."]
 
 

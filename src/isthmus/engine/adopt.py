@@ -21,7 +21,7 @@ from isthmus.engine.offsets.tails import Logs, end_of_copy
 from isthmus.engine.positions import Positions
 from isthmus.errors import BrokerUnreachable, RivalError, SourceError, TargetError, WireError
 from isthmus.mm2.filters import choose
-from isthmus.mm2.policy import remote_topic
+from isthmus.mm2.policy import HEARTBEATS, remote_topic
 from isthmus.mm2.progress import CONNECTOR, progress_pairs
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
@@ -135,12 +135,7 @@ class Exchange:
         )
 
     async def _row(self, logs: Logs, stored: int) -> Row:
-        try:
-            found = await end_of_copy(self._source, self._target, logs, stored)
-        except BrokerUnreachable:
-            raise
-        except WireError:
-            found = None  # what cannot be compared is not certain
+        found = await self._end(logs, stored)
         state = UNCERTAIN if found is None else EXACT if found == stored else FURTHER
         if stored < 0 and found == logs.source_start:
             found, state = -1, NEW
@@ -154,6 +149,18 @@ class Exchange:
             state=state,
         )
 
+    async def _end(self, logs: Logs, stored: int) -> int | None:
+        if logs.source.topic == HEARTBEATS:  # of signs of life only the last one counts
+            return max(stored, logs.source_start)
+        if logs.hidden:
+            return None
+        try:
+            return await end_of_copy(self._source, self._target, logs, stored)
+        except BrokerUnreachable:
+            raise
+        except WireError:
+            return None  # what cannot be compared is not certain
+
     async def _logs(self) -> list[Logs]:
         """Every partition that the flow carries, with the edges of both logs."""
         pairs = [
@@ -165,8 +172,17 @@ class Exchange:
         there = [tp for _, tp in pairs if self._target.leader(tp) >= 0]
         starts, ends = await _edges(self._source, here)
         starts_there, ends_there = await _edges(self._target, there)
+        written = await settled_offsets(self._target, there, LATEST)
         return [
-            Logs(source, target, starts[source], ends[source], starts_there.get(target, 0), ends_there.get(target, 0))
+            Logs(
+                source,
+                target,
+                starts[source],
+                ends[source],
+                starts_there.get(target, 0),
+                ends_there.get(target, 0),
+                written.get(target, 0) > ends_there.get(target, 0),
+            )
             for source, target in pairs
         ]
 

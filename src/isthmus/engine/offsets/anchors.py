@@ -25,7 +25,7 @@ class Anchors:
     def __init__(self, source: Client, target: Client) -> None:
         self._source = source
         self._target = target
-        self._known: dict[TopicPartition, list[Edge]] = {}  # rising in both offsets
+        self._known: dict[TopicPartition, list[Edge]] = {}
         self._proofs: dict[tuple[TopicPartition, Edge], bool] = {}  # of anchors that a group was close to
         self._cursor = -1
 
@@ -52,9 +52,13 @@ class Anchors:
             edges.pop()
         edges.append(Edge(sync.upstream, sync.downstream))
 
+    def known(self, tp: TopicPartition) -> list[Edge]:
+        """Rising in both offsets."""
+        return self._known.get(tp, [])
+
     async def around(self, tp: TopicPartition, target: TopicPartition, offset: int) -> tuple[Edge | None, Edge | None]:
         """The last anchor at or below a source offset, and the first above it."""
-        edges = self._known.get(tp, [])
+        edges = self.known(tp)
         at = bisect.bisect_right(edges, offset, key=lambda edge: edge.source)
         below = await self._first_proven(tp, target, edges[max(0, at - _TRIES) : at][::-1])
         return below, await self._first_proven(tp, target, edges[at : at + _TRIES])

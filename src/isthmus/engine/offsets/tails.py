@@ -30,6 +30,7 @@ class Logs(NamedTuple):
     source_end: int
     target_start: int
     target_end: int
+    hidden: bool = False  # an open transaction keeps back what stands at the end of the target
 
 
 async def end_of_copy(source: Client, target: Client, logs: Logs, stored: int) -> int | None:
