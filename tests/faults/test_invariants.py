@@ -250,7 +250,7 @@ def answers_lost(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         name = self._pending[0].response.__name__ if self._pending else ""
         if name.startswith(("EndTxnResponse", "ProduceResponse")) and len(lost) < 12 and dice.random() < 0.2:
             lost.append(name)
-            self._lose("an answer was lost on purpose")
+            self.lose("an answer was lost on purpose")
             return
         deliver(self, frame)
 

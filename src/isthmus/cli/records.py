@@ -21,6 +21,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from isthmus.cli.config import say
 from isthmus.cli.render import Output
 from isthmus.config.client import read_client
 from isthmus.errors import ConfigError
@@ -43,7 +44,7 @@ def topics(
     output: OutputOption = Output.text,
 ) -> None:
     """List the topics of a cluster, with partitions and how many offsets they hold."""
-    found = asyncio.run(_topics(Client(read_client(properties)), topic, all_))
+    found = asyncio.run(_topics(_client(properties), topic, all_))
     if output is Output.json:
         sys.stdout.write(json.dumps(found) + "\n")
         return
@@ -55,6 +56,12 @@ def topics(
         held = sum(p["end"] - p["start"] for p in each["partitions"])
         table.add_row(each["topic"], str(len(each["partitions"])), f"{held:,}")
     Console().print(table)
+
+
+def _client(properties: Path) -> Client:
+    cluster, doubts = read_client(properties)
+    say(doubts)
+    return Client(cluster)
 
 
 async def _topics(client: Client, topic: str, internal: bool) -> list[dict[str, Any]]:
@@ -91,7 +98,7 @@ def consume(
     """Print committed records with their times and headers; ends at the end of the topic."""
     kind, at = _begin(begin)
     reading = Reading(topic=topic, partition=partition, begin=kind, at=at, follow=follow)
-    asyncio.run(_consume(Client(read_client(properties)), reading, most, output))
+    asyncio.run(_consume(_client(properties), reading, most, output))
 
 
 def _begin(text: str) -> tuple[str, int]:
@@ -165,7 +172,7 @@ def produce(
     """Write standard input to a topic, a record per line."""
     headers = tuple(_header(text) for text in header or ())
     records = _given(output, separator.encode().decode("unicode_escape"), headers)
-    writer = TopicWriter(Client(read_client(properties)), topic, partition)
+    writer = TopicWriter(_client(properties), topic, partition)
     asyncio.run(_produce(writer, records))
     if output is Output.json:
         sys.stdout.write(json.dumps({"topic": topic, "stored": writer.stored}) + "\n")

@@ -8,6 +8,7 @@ references, and can be built from them again.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from isthmus.config.substitute import Resolved, literal, shown
 
@@ -28,6 +29,12 @@ def login(mechanism: str, user: str, password: str, *, tls: bool) -> dict[str, s
         "sasl.mechanism": mechanism,
         "sasl.jaas.config": _jaas(_MODULES[mechanism], user, password),
     }
+
+
+def bearer_module(options: Mapping[str, str]) -> str:
+    """The login module of OAUTHBEARER with options that are no secrets."""
+    listed = "".join(f' {name}="{_quoted(value)}"' for name, value in options.items())
+    return f"org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required{listed};"
 
 
 def _jaas(module: str, user: str, password: str) -> str:

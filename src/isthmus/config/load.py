@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from isthmus.config import flowfile, properties, reo, setenv, strimzi
+from isthmus.config.exposed import exposed
 from isthmus.config.places import Place, Problem, read_yaml, refusal
+from isthmus.config.secured import secure
 from isthmus.config.substitute import Providers, plain
 from isthmus.errors import ConfigError
 from isthmus.model import Flow
@@ -31,6 +33,7 @@ class Loaded:
     origin: Path
     places: Mapping[str, Place] = field(default_factory=dict, repr=False)
     format: str = "yaml"
+    exposed: tuple[Path, ...] = ()  # files with secrets that others may read
 
 
 def load(path: Path, *, secrets: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
@@ -43,7 +46,8 @@ def load(path: Path, *, secrets: Path | None = None, environ: Mapping[str, str] 
     if environ is not None:
         providers = Providers(path.parent, secrets, environ)
     kind, (flows, warnings, places) = _read(path, raw, providers)
-    return _loaded(flows, warnings, path, places, kind)
+    ends = [end for flow in flows for end in (flow.source, flow.target)]
+    return _loaded(flows, warnings, path, places, kind, exposed(ends, path, providers))
 
 
 def load_environment(environ: Mapping[str, str] | None = None) -> Loaded:
@@ -57,10 +61,16 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Loaded:
 
 
 def _loaded(
-    flows: tuple[Flow, ...], warnings: tuple[str, ...], origin: Path, places: Mapping[str, Place], kind: str
+    flows: tuple[Flow, ...],
+    warnings: tuple[str, ...],
+    origin: Path,
+    places: Mapping[str, Place],
+    kind: str,
+    open_files: tuple[Path, ...] = (),
 ) -> Loaded:
     bare: tuple[Flow, ...] = plain(flows)
-    return Loaded(bare, (*warnings, *_doubts(bare)), origin, places, kind)
+    secured, dangers = secure(bare, origin, places)
+    return Loaded(secured, (*warnings, *dangers, *_doubts(secured)), origin, places, kind, open_files)
 
 
 _Read = tuple[tuple[Flow, ...], tuple[str, ...], dict[str, Place]]

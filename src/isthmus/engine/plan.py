@@ -173,7 +173,7 @@ async def _reach(client: Client, kind: type[SourceError | TargetError]) -> None:
     try:
         await client.start()
     except WireError as error:
-        raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
+        raise kind(error.message, where=error.where, hint=error.hint, code=error.code) from error
 
 
 async def _on_record(target: Client, flow: Flow) -> ControlView:

@@ -4,7 +4,9 @@ An RDD job of one partition has the shortest gap between epochs (0.09 s in an ea
 streaming query 0.37) and needs no SQL session. Spark never retries an order: maxFailures is 1 and speculation is
 off, because an order is good for one attempt; the driver plans anew.
 
-The console stays clean: the JVM's own output and log go to a file. No secret is ever put into Spark's conf.
+The console stays clean: the JVM's own output and log go to a file. No secret is ever put into Spark's conf: they
+travel inside the order, which Spark keeps in files and memory of its own, so they are sealed with a key that the
+processes of a local master inherit. On other masters that holds only if executors are given the key.
 """
 
 from __future__ import annotations
@@ -29,9 +31,10 @@ from pyspark.java_gateway import launch_gateway
 
 import isthmus
 from isthmus import machine
-from isthmus.engine.orders import Order, Receipt
+from isthmus.engine.orders import Order, Receipt, for_travel
 from isthmus.engine.task import perform
 from isthmus.errors import ConfigError, IsthmusError, MachineError
+from isthmus.security import make_seal_key
 
 _LOG4J = """status = off
 rootLogger.level = warn
@@ -107,7 +110,7 @@ class Spark:
         self._groups.add(group)
         try:
             self.context.setJobGroup(group, f"{group}: {len(order.assignments)} partitions", False)
-            results: list[Any] = self.context.parallelize([order], 1).mapPartitions(perform).collect()
+            results: list[Any] = self.context.parallelize([for_travel(order)], 1).mapPartitions(perform).collect()
         except Exception as error:  # noqa: BLE001 - Py4J raises what it likes; all of it means "attempt lost"
             self._stopped = self._stopped or self._is_stopped()
             return MachineError(f"the lane's task was lost: {_first_line(error)}", where=group, code="LANE_LOST")
@@ -180,6 +183,7 @@ def open_spark(
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        make_seal_key()
     conf = _conf(master, lanes, name, Path(folder.name), extra)
     log = (Path(folder.name) / "jvm.out").open("ab")
     jvm: subprocess.Popen[bytes] | None = None
