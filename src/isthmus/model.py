@@ -105,9 +105,9 @@ class Mm2Topics:
     offset_syncs_on: str = "source"  # "source" | "target"
     offset_lag_max: int = 100
     checkpoints: bool = True
-    checkpoint_seconds: float = 60.0
+    checkpoint_seconds: float = 2.0
     group_offsets: bool = False  # also write the groups' offsets on the target
-    group_offsets_seconds: float = 60.0
+    group_offsets_seconds: float = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +170,15 @@ class Flow:
     @property
     def control_topic(self) -> str:
         return f"isthmus.{self.source.alias}.internal"
+
+    @property
+    def index_topic(self) -> str:
+        """Which offset of the source is which of the target."""
+        return f"isthmus.{self.source.alias}.index.internal"
+
+    @property
+    def keeps_index(self) -> bool:
+        return self.mm2_topics.offset_syncs or self.mm2_topics.checkpoints or self.mm2_topics.group_offsets
 
     def transactional_id(self, lane: int, turn: int) -> str:
         return f"isthmus.{self.source.alias}.{lane}.{'ab'[turn]}"

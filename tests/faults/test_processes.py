@@ -123,6 +123,8 @@ def test_i8_no_process_outlives_a_killed_driver_or_a_killed_jvm_and_the_next_run
             _gone(family, 30)
 
         with stage.run() as second:  # without --take-over: a silent lease counts as dead after seconds
+            # Markers of the killed run's last transaction let the target grow too: wait for lanes of this one.
+            wait_for(second.lanes, 120, "the second run has lanes")
             stage.grows()
             jvm, lanes = second.jvm(), second.lanes()
             assert lanes
@@ -158,6 +160,7 @@ def test_i8_a_lane_that_was_halted_and_wakes_after_another_took_over_does_no_har
             process.send_signal(signal.SIGSTOP)
 
         with stage.run("--take-over") as second:
+            wait_for(second.lanes, 120, "the second run has lanes")
             stage.grows()
 
             for zombie in zombies:

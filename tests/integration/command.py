@@ -161,8 +161,11 @@ class Running:
         return next(process for process in self.jvm().children() if process.name().startswith("python"))
 
     def lanes(self) -> list[psutil.Process]:
-        """The Python workers that lanes run in."""
-        return self.daemon().children()
+        """The Python workers that lanes run in; none before Spark has begun."""
+        try:
+            return self.daemon().children()
+        except (StopIteration, psutil.NoSuchProcess):
+            return []
 
 
 def is_running(process: psutil.Process) -> bool:

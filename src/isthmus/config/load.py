@@ -126,8 +126,6 @@ def _doubts(flows: tuple[Flow, ...]) -> Iterator[str]:
             )
     yield from _renaming_loops(flows)
     for flow in flows:
-        if flow.mm2_topics.group_offsets:
-            yield f"flow {flow.name}: offsets of consumer groups are not written yet; groups begin anew on the target"
         if flow.naming.policy == "default" and flow.naming.separator in flow.source.alias:
             yield (
                 f"flow {flow.name}: the alias `{flow.source.alias}` holds the separator "

@@ -9,32 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
-from isthmus.engine.fencing import Fence
+from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.lease import Lease, rival
-from isthmus.engine.ledger import Ledger
-from isthmus.engine.orders import Assignment, Order, Receipt
+from isthmus.engine.offsets.keeper import GroupKeeper
+from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.plan import plan_flow
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.steering import Steering
 from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_uncreatable
 from isthmus.engine.upkeep import Upkeep
-from isthmus.engine.writer import CONNECTOR
 from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceError, TargetError, WireError
-from isthmus.mm2.progress import java_partition, progress_key
 from isthmus.model import Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
-from isthmus.wire.transaction import speaks_second_protocol
 
 _SNAPSHOT_EVERY_S = 60.0
 _RETRY_REFUSED_EVERY_S = 60.0
@@ -72,17 +68,15 @@ class Driver:
         self._target = Client(flow.target, timeout_s=timeout_s)
         self.journal = Journal(self._target, flow.control_topic)
         self._lease = Lease(flow, self.journal)
-        self._ledger = Ledger(self._target, flow.progress_topic, flow.source.alias, CONNECTOR)
-        self._ledger_lock = asyncio.Lock()
         self.view = ControlView()
         self._cursor = 0
         self._roster = Roster(flow, self._source, self._target, self.journal, self.scene)
+        self.dispatch = Dispatch(self._target, self.journal, self._roster, self._lease, self._waits)
         self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self._roster.remotes)
+        self._groups = GroupKeeper(
+            flow, self._source, self._target, self._roster.remotes, self._positions, self._upkeep.tell
+        )
         self._work = [asyncio.Event() for _ in range(flow.lanes)]
-        self._until: dict[TopicPartition, int] = {}
-        self._strikes: dict[TopicPartition, int] = {}  # of partitions that made an order void
-        self._most_records: dict[TopicPartition, int] = {}  # what the target takes in one batch, where that was found
-        self._resting: set[TopicPartition] = set()  # refused under the first protocol: out of orders for a while
         self._stopping = asyncio.Event()
         self._standing: list[asyncio.Task[None]] = []
         self._rival: RivalError | None = None
@@ -98,7 +92,9 @@ class Driver:
         """Drive to the end; returns the last status. Raises on what concerns the whole flow."""
         try:
             await self._start()
-            self._standing += [asyncio.ensure_future(work) for work in (self._tend(), self._upkeep.run())]
+            self._standing += [
+                asyncio.ensure_future(work) for work in (self._tend(), self._upkeep.run(), self._groups.run())
+            ]
             self._start_lanes()
             try:
                 await self._until_done(self._standing)
@@ -152,11 +148,13 @@ class Driver:
     async def _finish(self) -> None:
         # EndTxn is answered before its markers are written; a fence waits for them. So "done" means that a
         # read_committed reader can see it.
-        fence = self._fence()
+        fence = self.dispatch.fence()
         names = [self.flow.transactional_id(lane, turn) for lane in range(self.flow.lanes) for turn in (0, 1)]
         await asyncio.gather(*(fence.one(name) for name in names))
         await self._hear_control()
-        await control.write(self.journal, {"snapshot": self._ledger.snapshot()})
+        if self.flow.keeps_index:
+            await self._groups.round(last=True)
+        await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
         await self._lease.release()
 
     # -- start ---------------------------------------------------------------------------------
@@ -167,9 +165,8 @@ class Driver:
         await self._reach(self._target, TargetError)
         names = await chosen_topics(self._source, self.flow)
         refuse_nothing(self.flow, names, sorted(self._source.topics))
-        fence = self._fence()
         # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
-        await fence.one(f"isthmus.{self.flow.source.alias}.probe")
+        await self.dispatch.fence().one(f"isthmus.{self.flow.source.alias}.probe")
         await refuse_uncreatable(self._source, self._target, self.flow, names)
         self.scene.note((await plan_flow(self._source, self._target, self.flow)).summary())
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
@@ -180,10 +177,10 @@ class Driver:
         for topic in self._forget:
             self.view.values.pop(f"topic/{topic}", None)
         await self._roster.look(self.view)
-        await self._fence_everyone(fence, self.flow.lanes)
-        await self._ledger.open(self.view.values.get("snapshot"))
-        await self._ledger.advance()
-        await self._ledger.erase(self._forget)
+        await self.dispatch.fence_everyone(self.view, self.flow.lanes)
+        await self.dispatch.ledger.open(self.view.values.get("snapshot"))
+        await self.dispatch.ledger.advance()
+        await self.dispatch.ledger.erase(self._forget)
         await self._roster.record(self.view, starts=self.flow.starts)
         self._roster.assign()
         await self._upkeep.first_round()
@@ -202,36 +199,14 @@ class Driver:
         for record in await self.journal.read(start, self._cursor):
             self.view.apply(record)
 
-    async def _fence_everyone(self, fence: Fence, lanes: int) -> None:
-        """Also ids of lanes that an earlier run had and this one has not."""
-        most = max(lanes, int(self.view.values.get("fleet", {}).get("lanes", 0)))
-        await control.write(self.journal, {"fleet": {"lanes": most}})
-        everywhere = self._roster.all_targets()
-        everywhere += [
-            TopicPartition(self.flow.progress_topic, n)
-            for n in self._target.topics[self.flow.progress_topic].partitions
-        ]
-        await fence.everyone(most, everywhere)
-        # Orders of earlier drivers are void now, so their claims have done their work.
-        old_claims = dict.fromkeys(self.view.under("claim/"))
-        if old_claims:
-            await control.write(self.journal, old_claims)
-
-    def _fence(self) -> Fence:
-        return Fence(
-            self._target,
-            self.flow,
-            second_protocol=speaks_second_protocol(self._target),
-            waiting=lambda name: self.scene.note(f"waiting for markers of {name}", once=True),
-        )
-
     async def _see_ends(self) -> None:
         """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""
         try:
-            self._until = await settled_offsets(self._source, self._roster.lanes, LATEST, READ_COMMITTED)
+            ends = await settled_offsets(self._source, self._roster.lanes, LATEST, READ_COMMITTED)
         except BrokerUnreachable as error:
             raise SourceError(error.message, where=error.where) from error
-        self.scene.set_ends(self._until)
+        self.dispatch.until = ends
+        self.scene.set_ends(ends)
 
     # -- lanes ---------------------------------------------------------------------------------
 
@@ -264,20 +239,11 @@ class Driver:
                 continue
             failures = failures + 1 if receipt.reason == "fenced" else 0
             self.scene.lane_ended(receipt)
-            self._remember_refusals(receipt)
+            self.dispatch.learn(receipt)
             if receipt.reason == "caught up":
                 return
             if failures:
                 await self._wait(lane, min(_LONGEST_PAUSE_S, 0.1 * 2**failures))
-
-    def _remember_refusals(self, receipt: Receipt) -> None:
-        """A refusal under the first protocol voids the order: the next one must not run into the same again (I7)."""
-        self._most_records.update(receipt.most_records)
-        for tp in receipt.positions:
-            self._strikes.pop(tp, None)
-        if receipt.reason == "fenced":
-            self._strikes.update(receipt.strikes)
-            self._resting |= {stop.source for stop in receipt.stops}
 
     async def _wait(self, lane: int, seconds: float) -> None:
         try:
@@ -296,57 +262,19 @@ class Driver:
                 raise self._rival
 
     async def _make_order(self, lane: int) -> Order | None:
-        """Fence, read, plan (I2). None when the lane has nothing to do."""
-        held = self.steering.paused
-        sources = [tp for tp in self._roster.of_lane(lane) if tp not in self._resting and not held.holds(tp.topic)]
+        """None when the lane has nothing to do."""
+        held, resting = self.steering.paused, self.dispatch.resting
+        sources = [tp for tp in self._roster.of_lane(lane) if tp not in resting and not held.holds(tp.topic)]
         if not sources or lane >= self.flow.lanes:
             return None
-        # A new connection tells what the cluster has finalized by now: the protocol may have changed.
-        await self._target.start()
-        await self._target.refresh([self.flow.progress_topic, *{self._roster.target_of(tp).topic for tp in sources}])
-        revision, second = self._roster.revisions[lane], speaks_second_protocol(self._target)
-        count = len(self._target.topics[self.flow.progress_topic].partitions)
-        numbers = {self._progress_number(tp, count) for tp in sources}
-        progress = [TopicPartition(self.flow.progress_topic, n) for n in sorted(numbers)]
-        targets = [self._roster.target_of(tp) for tp in sources]
-        identities, floors = await self._fence().lane(lane, targets, progress)
-        async with self._ledger_lock:
-            await self._ledger.advance(floors)
-            self._ledger.refuse_strangers(set(sources), {who.producer_id for who in identities})
-            # A topic may have gone while the fence was waited for.
-            assignments = tuple(self._assignment(tp) for tp in sources if tp in self._roster.lanes)
-        if self._stopping.is_set() or not assignments:
-            return None
-        return Order(
-            order_id=f"{self._lease.driver[:8]}-{lane}-{uuid.uuid4().hex[:8]}",
-            flow=self.flow,
-            lane=lane,
-            driver=self._lease.driver,
-            revision=revision,
-            assignments=assignments,
-            identities=identities,
-            second_protocol=second,
-            progress_id=self._target.topic_id(self.flow.progress_topic),
-            progress_partitions=count,
-            control_from=await self.journal.end(),
-        )
+        order = await self.dispatch.make_order(lane, sources, self.view)
+        return None if self._stopping.is_set() else order
 
-    def _progress_number(self, source: TopicPartition, count: int) -> int:
-        key = progress_key(CONNECTOR, self.flow.source.alias, source.topic, source.partition)
-        return java_partition(key, count)
+    def _positions(self) -> dict[TopicPartition, int]:
+        return self.dispatch.ledger.positions
 
-    def _assignment(self, source: TopicPartition) -> Assignment:
-        route = self._roster.routes[source.topic]
-        return Assignment(
-            source=source,
-            source_id=route.source_id,
-            target=self._roster.target_of(source),
-            target_id=route.target_id,
-            offset=self._ledger.positions.get(source, self._roster.start_of(source, self.view)),
-            until=self._until.get(source, -1),
-            strikes=self._strikes.get(source, 0),
-            most_records=self._most_records.get(source, 0),
-        )
+    def _waits(self, name: str) -> None:
+        self.scene.note(f"waiting for markers of {name}", once=True)
 
     # -- standing work -------------------------------------------------------------------------
 
@@ -366,7 +294,7 @@ class Driver:
                         await self.publish_wants()
                     refresh_at = time.monotonic() + self.flow.tuning.refresh_seconds
                 if time.monotonic() >= snapshot_at:
-                    await control.write(self.journal, {"snapshot": self._ledger.snapshot()})
+                    await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
                     snapshot_at = time.monotonic() + _SNAPSHOT_EVERY_S
                 if time.monotonic() >= retry_at:
                     await self._retry_refused()
@@ -384,6 +312,7 @@ class Driver:
         self.flow = flow
         self._roster.flow = flow
         self._upkeep.use(flow)
+        self._groups.flow = flow
 
     async def replan(self) -> None:
         """Every lane gets a new order, under the settings that are in force now."""
@@ -401,7 +330,7 @@ class Driver:
         Fenced as at a start, before anything changes: a partition may change lanes, and a lost attempt of its old lane
         must not be able to commit any more. If the fence fails, everything is as before.
         """
-        await self._fence_everyone(self._fence(), max(flow.lanes, self.flow.lanes))
+        await self.dispatch.fence_everyone(self.view, max(flow.lanes, self.flow.lanes))
         self.use(flow)
         self._work += [asyncio.Event() for _ in range(flow.lanes - len(self._work))]
         self.scene.set_lanes(flow.lanes)
@@ -418,7 +347,7 @@ class Driver:
         return {"driver": self._lease.driver, "revision": self._roster.revisions[lane], "state": state}
 
     async def _retry_refused(self) -> None:
-        self._resting.clear()
+        self.dispatch.resting.clear()
         lanes = {self._roster.lanes[tp] for tp in self.scene.stopped(_RETRIED) if tp in self._roster.lanes}
         if lanes:
             self._roster.revise(lanes)

@@ -40,6 +40,8 @@ def internal_topics(flow: Flow) -> list[InternalTopic]:
         wanted += [InternalTopic(on, NewTopic(HEARTBEATS, 1, factor, _COMPACT)) for on in ("source", "target")]
     if kept.offset_syncs:
         wanted.append(InternalTopic(kept.offset_syncs_on, NewTopic(offset_syncs_topic(flow), 1, factor, _COMPACT)))
+    if flow.keeps_index:
+        wanted.append(InternalTopic("target", NewTopic(flow.index_topic, 1, factor, _PROGRESS)))
     if kept.checkpoints:
         wanted.append(InternalTopic("target", NewTopic(checkpoints_topic(flow), 1, factor, _COMPACT)))
     return wanted

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from isthmus.engine import control
 from isthmus.engine.fetcher import Fetcher
 from isthmus.engine.follower import Follower
+from isthmus.engine.offsets.runlog import RunLog
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.refusals import judge_produce
 from isthmus.engine.track import Track
@@ -92,7 +93,10 @@ class Lane:
 
     async def _copy(self) -> None:
         fetcher = Fetcher(self)
+        runlog = RunLog(Journal(self.target, self.order.flow.index_topic), self._rows, self.follower.note)
         tasks = [asyncio.ensure_future(fetcher.run()), asyncio.ensure_future(self.follower.run())]
+        if self.order.flow.keeps_index:
+            tasks.append(asyncio.ensure_future(runlog.run()))
         writing = asyncio.ensure_future(self._write_until_end())
         try:
             done, _ = await asyncio.wait([writing, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -103,6 +107,8 @@ class Lane:
             for task in [writing, *tasks]:
                 task.cancel()
             await asyncio.gather(writing, *tasks, return_exceptions=True)
+            if self.order.flow.keeps_index:
+                await runlog.flush()
             await self.follower.report(final=True)
 
     def wanted_end(self, reason: str) -> None:

@@ -44,6 +44,11 @@ class Packed(NamedTuple):
     buffer: memoryview
     made: Batch | Body
 
+    @property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """Source offsets of its records, as (first, length)."""
+        return ((self.made.base_offset, self.records),) if isinstance(self.made, Batch) else self.made.runs
+
     def header(self, stamp: Stamp) -> bytes:
         return restamp(self.buffer, self.made, stamp) if isinstance(self.made, Batch) else seal(self.made, stamp)
 

@@ -52,7 +52,7 @@ class Steering:
         self._ends_when_caught_up = until_caught_up
         self.paused = wishes.paused(view)
         self._refuse_pause()
-        self._driver.flow = replace(self._file, throttle=wishes.throttled(view, self._file.throttle))
+        self._driver.use(replace(self._file, throttle=wishes.throttled(view, self._file.throttle)))
         if self.paused != wishes.Paused():
             self._driver.scene.note(f"paused: {self.paused.told()}; `isthmus resume` lets it go on")
 

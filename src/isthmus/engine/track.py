@@ -52,6 +52,10 @@ class Track:
         self.largest = 0  # records in the largest batch of the open transaction
         self.strikes = assignment.strikes  # refusals in a row that may heal
         self.next_base = -1  # lowest base offset that the target may return next (I9)
+        self.indexed = max(assignment.offset, 0)  # what landed of source offsets below is in the index topic
+        self.runs: list[list[int]] = []  # committed, and not in the index yet: [source, target, length]
+        self._landing: list[list[int]] = []  # of the open transaction
+        self._underway: collections.deque[tuple[tuple[int, int], ...]] = collections.deque()
 
     def push(self, unit: Unit) -> None:
         self.queue.append(unit)
@@ -79,8 +83,29 @@ class Track:
         if not self.queue and self.sent == self.committed:
             self.sent = self.committed = self.position
 
+    def send(self, runs: tuple[tuple[int, int], ...]) -> None:
+        """A batch with records of these source offsets is on its way; answers come in order."""
+        self._underway.append(runs)
+
+    def land(self, base: int) -> None:
+        """The next batch underway begins at this offset of the target."""
+        for first, length in self._underway.popleft():
+            last = self._landing[-1] if self._landing else None
+            if last is not None and last[0] + last[2] == first and last[1] + last[2] == base:
+                last[2] += length
+            else:
+                self._landing.append([first, base, length])
+            base += length
+
+    def keep(self) -> None:
+        """What landed is committed."""
+        self.runs += self._landing
+        self._landing = []
+
     def rewind(self) -> None:
         """Forget everything that is not committed; it will be fetched again."""
+        self._underway.clear()
+        self._landing = []
         self.queue.clear()
         self.queued_bytes = 0
         self.sent = self.position = self.committed

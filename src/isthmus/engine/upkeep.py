@@ -48,9 +48,9 @@ class Upkeep:
     def use(self, flow: Flow) -> None:
         """Work under these settings from now on."""
         self._flow = flow
-        self._settings = SettingsKeeper(flow, *self._clients, self._scene.note, self._tell)
-        self._acls = AclKeeper(*self._clients, self._scene.note, self._tell)
-        self._beats = Heartbeats(flow, *self._clients, self._tell)
+        self._settings = SettingsKeeper(flow, *self._clients, self._scene.note, self.tell)
+        self._acls = AclKeeper(*self._clients, self._scene.note, self.tell)
+        self._beats = Heartbeats(flow, *self._clients, self.tell)
         self._changed.set()
 
     async def first_round(self) -> None:
@@ -110,9 +110,9 @@ class Upkeep:
         except BrokerUnreachable as error:
             self._scene.note(f"a cluster does not answer: {error}", once=True)
         except WireError as error:  # refused as a whole, or the broker is too old for it
-            self._tell(f"not kept in step: {error}")
+            self.tell(f"not kept in step: {error}")
 
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
             self._scene.note(text)

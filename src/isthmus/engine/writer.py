@@ -73,6 +73,7 @@ class Writer:
         self._tuning = order.flow.tuning
         self._by_target = {track.assignment.target: track for track in tracks.values()}
         self._codec = NAMES.index(order.flow.compression) if order.flow.compression else None
+        self._indexed = order.flow.keeps_index
         self._identities = list(order.identities)
         self._turn = 0
         # TV1 sequences run on within an epoch, for each id by itself; TV2 starts each transaction at 0 (R2).
@@ -154,6 +155,7 @@ class Writer:
             if track in self._touched:
                 track.committed = track.sent
                 track.strikes = 0
+                track.keep()
             track.persisted = self._reaching.get(track, track.persisted)
             track.largest = 0
             track.settle()
@@ -194,6 +196,8 @@ class Writer:
     def _parcel(self, packed: Packed) -> Parcel:
         assignment = packed.track.assignment
         header = packed.header(self._stamp(assignment.target, packed.records))
+        if self._indexed:
+            packed.track.send(packed.runs)
         self._records += packed.records
         self._bytes += len(header) + len(packed.payload)
         return Parcel(assignment.target, assignment.target_id, header, packed.payload, packed.records)
@@ -300,6 +304,8 @@ class Writer:
             )
         if track is not None:
             track.next_base = result.base_offset + count
+            if self._indexed:
+                track.land(result.base_offset)
         else:
             self._progress_next[result.tp] = result.base_offset + count
 

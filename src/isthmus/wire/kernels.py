@@ -68,6 +68,32 @@ def read_varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
     return 0, -1
 
 
+@_kernel(_I8(_STATE, _WRITE))
+def write_varints(values: Table, out: Bytes) -> int:
+    """All values as zig-zag varints; the size written. `out` needs ten bytes per value."""
+    at = 0
+    for i in range(len(values)):
+        raw = np.uint64((values[i] << 1) ^ (values[i] >> 63))
+        while raw >= np.uint64(0x80):
+            out[at] = np.uint8(raw | np.uint64(0x80))
+            raw >>= np.uint64(7)
+            at += 1
+        out[at] = np.uint8(raw)
+        at += 1
+    return at
+
+
+@_kernel(_I8(_READ, _STATE))
+def read_varints(data: Bytes, out: Table) -> int:
+    """Fill `out`; the number of bytes read, or -1 where the data ends too early."""
+    at = 0
+    for i in range(len(out)):
+        out[i], at = read_varint(data, at, len(data))
+        if at < 0:
+            return -1
+    return at
+
+
 # --- CRC-32C ---------------------------------------------------------------------------------
 
 

@@ -1,0 +1,124 @@
+"""Making orders: fence, read progress, plan (I2), with what earlier orders have taught.
+
+Knows which partitions wait (paused, or refused a moment ago), how many records the target takes in one batch, where
+"caught up" lies. What must stay true: no order is made from progress that was read before its lane was fenced, and a
+lane's ids are fenced under the protocol that the target has finalized by then. Running orders is left to the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+
+from isthmus.engine import control
+from isthmus.engine.control import ControlView
+from isthmus.engine.fencing import Fence
+from isthmus.engine.lease import Lease
+from isthmus.engine.ledger import Ledger
+from isthmus.engine.orders import Assignment, Order, Receipt
+from isthmus.engine.roster import Roster
+from isthmus.engine.writer import CONNECTOR
+from isthmus.mm2.progress import java_partition, progress_key
+from isthmus.model import Flow, TopicPartition
+from isthmus.wire.cluster import Client
+from isthmus.wire.journal import Journal
+from isthmus.wire.transaction import speaks_second_protocol
+
+
+class Dispatch:
+    """The orders of one flow."""
+
+    def __init__(
+        self, target: Client, journal: Journal, roster: Roster, lease: Lease, waiting: Callable[[str], None]
+    ) -> None:
+        self.ledger = Ledger(target, roster.flow.progress_topic, roster.flow.source.alias, CONNECTOR)
+        self.until: dict[TopicPartition, int] = {}  # where "caught up" lies, when the run ends there
+        self.resting: set[TopicPartition] = set()  # refused under the first protocol: out of orders for a while
+        self._strikes: dict[TopicPartition, int] = {}  # of partitions that made an order void
+        self._most_records: dict[TopicPartition, int] = {}  # what the target takes in one batch, where that was found
+        self._ledger_lock = asyncio.Lock()
+        self._target = target
+        self._journal = journal
+        self._roster = roster
+        self._lease = lease
+        self._waiting = waiting
+
+    @property
+    def _flow(self) -> Flow:
+        return self._roster.flow
+
+    def fence(self) -> Fence:
+        second = speaks_second_protocol(self._target)
+        return Fence(self._target, self._flow, second_protocol=second, waiting=self._waiting)
+
+    async def fence_everyone(self, view: ControlView, lanes: int) -> None:
+        """Also ids of lanes that an earlier run had and this one has not."""
+        most = max(lanes, int(view.values.get("fleet", {}).get("lanes", 0)))
+        await control.write(self._journal, {"fleet": {"lanes": most}})
+        progress = self._flow.progress_topic
+        everywhere = self._roster.all_targets()
+        everywhere += [TopicPartition(progress, n) for n in self._target.topics[progress].partitions]
+        await self.fence().everyone(most, everywhere)
+        # Orders of earlier drivers are void now, so their claims have done their work.
+        old_claims = dict.fromkeys(view.under("claim/"))
+        if old_claims:
+            await control.write(self._journal, old_claims)
+
+    async def make_order(self, lane: int, sources: list[TopicPartition], view: ControlView) -> Order | None:
+        """Fence, read, plan (I2). None when nothing of it is left to do."""
+        # A new connection tells what the cluster has finalized by now: the protocol may have changed.
+        await self._target.start()
+        await self._target.refresh([self._flow.progress_topic, *{self._roster.target_of(tp).topic for tp in sources}])
+        revision, second = self._roster.revisions[lane], speaks_second_protocol(self._target)
+        count = len(self._target.topics[self._flow.progress_topic].partitions)
+        numbers = {self._progress_number(tp, count) for tp in sources}
+        progress = [TopicPartition(self._flow.progress_topic, n) for n in sorted(numbers)]
+        targets = [self._roster.target_of(tp) for tp in sources]
+        identities, floors = await self.fence().lane(lane, targets, progress)
+        async with self._ledger_lock:
+            await self.ledger.advance(floors)
+            self.ledger.refuse_strangers(set(sources), {who.producer_id for who in identities})
+            # A topic may have gone while the fence was waited for.
+            assignments = tuple(self.assignment(tp, view) for tp in sources if tp in self._roster.lanes)
+        if not assignments:
+            return None
+        return Order(
+            order_id=f"{self._lease.driver[:8]}-{lane}-{uuid.uuid4().hex[:8]}",
+            flow=self._flow,
+            lane=lane,
+            driver=self._lease.driver,
+            revision=revision,
+            assignments=assignments,
+            identities=identities,
+            second_protocol=second,
+            progress_id=self._target.topic_id(self._flow.progress_topic),
+            progress_partitions=count,
+            control_from=await self._journal.end(),
+        )
+
+    def assignment(self, source: TopicPartition, view: ControlView) -> Assignment:
+        route = self._roster.routes[source.topic]
+        return Assignment(
+            source=source,
+            source_id=route.source_id,
+            target=self._roster.target_of(source),
+            target_id=route.target_id,
+            offset=self.ledger.positions.get(source, self._roster.start_of(source, view)),
+            until=self.until.get(source, -1),
+            strikes=self._strikes.get(source, 0),
+            most_records=self._most_records.get(source, 0),
+        )
+
+    def learn(self, receipt: Receipt) -> None:
+        """A refusal under the first protocol voids the order: the next one must not run into the same again (I7)."""
+        self._most_records.update(receipt.most_records)
+        for tp in receipt.positions:
+            self._strikes.pop(tp, None)
+        if receipt.reason == "fenced":
+            self._strikes.update(receipt.strikes)
+            self.resting |= {stop.source for stop in receipt.stops}
+
+    def _progress_number(self, source: TopicPartition, count: int) -> int:
+        key = progress_key(CONNECTOR, self._flow.source.alias, source.topic, source.partition)
+        return java_partition(key, count)

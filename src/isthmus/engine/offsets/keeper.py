@@ -1,0 +1,185 @@
+"""Publishing where groups stand: MirrorMaker 2's checkpoints and offset syncs, and the groups' own offsets.
+
+Runs in the driver beside its other standing work. What must stay true: no null is ever written into MirrorMaker 2's
+topics; offsets of a group on the target are written only when nobody works in that group there, and never move back,
+unless the group was moved back on the source and nobody has used it on the target since. A cluster that refuses costs
+a note, and never holds up records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from isthmus.engine.offsets.index import Index
+from isthmus.engine.offsets.translate import AT_LEAST, EXACT, Standing, Translator
+from isthmus.errors import BrokerUnreachable, WireError
+from isthmus.mm2.formats import Checkpoint, OffsetSync, checkpoints_topic, offset_syncs_topic
+from isthmus.model import Flow, TopicPartition
+from isthmus.wire import codes
+from isthmus.wire.cluster import Client
+from isthmus.wire.groups import Committed, commit_offsets, committed_offsets, list_groups
+from isthmus.wire.journal import Journal
+
+_TIDY_EVERY_S = 60.0
+_PAIRS_AT_ONCE = 1_000
+_PATIENCE_S = 10.0
+_IDLE = frozenset({"", "Empty", "Dead"})
+_IDLE_SHARE = 4  # rounds that take long become rarer: at most a fifth of the time
+
+Place = tuple[str, TopicPartition]  # a group and a partition of the target
+
+
+class GroupKeeper:
+    """The groups of one flow, round after round."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        source: Client,
+        target: Client,
+        remotes: Callable[[], Mapping[str, str]],
+        positions: Callable[[], Mapping[TopicPartition, int]],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.flow = flow
+        self.skipped = 0  # foreign or damaged records in the checkpoints topic
+        self._source = source
+        self._target = target
+        self._tell = tell
+        self.index = Index(Journal(target, flow.index_topic))
+        self._translator = Translator(source, target, self.index, remotes, positions)
+        self._checkpoints: dict[Place, tuple[int, int]] | None = None  # upstream and downstream, as published
+        self._written: dict[Place, tuple[int, int]] = {}  # the same, as written into groups of the target
+        self._groups_at = self._tidy_at = 0.0
+
+    async def run(self) -> None:
+        """Until cancelled. Nothing that happens here ends the flow."""
+        while True:
+            began = time.monotonic()
+            if self.flow.keeps_index:
+                await self.round()
+            took = time.monotonic() - began
+            kept = self.flow.mm2_topics
+            pause = min(kept.checkpoint_seconds, kept.group_offsets_seconds)
+            await asyncio.sleep(max(pause - took, took * _IDLE_SHARE, 0.1))
+
+    async def round(self, *, last: bool = False) -> None:
+        """Look at everything once; `last` also writes what is not due yet."""
+        try:
+            await self._round(last)
+        except BrokerUnreachable:
+            return  # whoever carries records says so
+        except WireError as error:
+            self._tell(f"consumer groups are not taken along: {error}")
+
+    async def _round(self, last: bool) -> None:
+        kept = self.flow.mm2_topics
+        await self.index.catch_up()
+        if kept.offset_syncs:
+            await self._publish_syncs()
+        standings = []
+        if kept.checkpoints or kept.group_offsets:
+            standings = await self._translator.round(self.flow)
+        if kept.checkpoints:
+            await self._publish(standings)
+        now = time.monotonic()
+        if kept.group_offsets and (last or now >= self._groups_at):
+            await self._write_groups(standings)
+            self._groups_at = now + kept.group_offsets_seconds
+        if last or now >= self._tidy_at:
+            await self.index.tidy(self._translator.log_starts)
+            self._tidy_at = now + _TIDY_EVERY_S
+
+    # -- MirrorMaker 2's records ---------------------------------------------------------------
+
+    async def _publish_syncs(self) -> None:
+        on = self._source if self.flow.mm2_topics.offset_syncs_on == "source" else self._target
+        changed, pairs = sorted(self.index.changed), []
+        for tp in changed:
+            found = await self.index.last(tp)
+            if found is not None:
+                pairs.append(OffsetSync(tp.topic, tp.partition, *found).encode())
+        await self._append(on, offset_syncs_topic(self.flow), pairs)
+        self.index.changed -= set(changed)
+
+    async def _publish(self, standings: list[Standing]) -> None:
+        known = self._checkpoints
+        if known is None:
+            known = self._checkpoints = await self._read_checkpoints()
+            self._written = dict(known)
+        pairs, fresh = [], {}
+        for one in standings:
+            place, pair = (one.group, one.target), (one.committed.offset, one.translated)
+            if _is_news(one, known.get(place)):
+                checkpoint = Checkpoint(one.group, one.target.topic, one.target.partition, *pair)
+                pairs.append(checkpoint.encode())
+                fresh[place] = pair
+        await self._append(self._target, checkpoints_topic(self.flow), pairs)
+        known.update(fresh)
+
+    async def _read_checkpoints(self) -> dict[Place, tuple[int, int]]:
+        """What an earlier run, or MirrorMaker 2, has published."""
+        journal = Journal(self._target, checkpoints_topic(self.flow))
+        found: dict[Place, tuple[int, int]] = {}
+        for record in await journal.read(await journal.beginning(), await journal.end()):
+            checkpoint = Checkpoint.decode(record.key or b"", record.value or b"")
+            if checkpoint is None:
+                self.skipped += 1
+                continue
+            place = checkpoint.group, TopicPartition(checkpoint.topic, checkpoint.partition)
+            found[place] = checkpoint.upstream, checkpoint.downstream
+        if self.skipped:
+            self._tell(f"{self.skipped} records in {checkpoints_topic(self.flow)} are no checkpoints: left alone")
+        return found
+
+    async def _append(self, client: Client, topic: str, pairs: list[tuple[bytes, bytes]]) -> None:
+        journal = Journal(client, topic)
+        for at in range(0, len(pairs), _PAIRS_AT_ONCE):
+            await journal.append(pairs[at : at + _PAIRS_AT_ONCE], _PATIENCE_S)
+
+    # -- groups of the target ------------------------------------------------------------------
+
+    async def _write_groups(self, standings: list[Standing]) -> None:
+        by_group: dict[str, list[Standing]] = {}
+        for one in standings:
+            if one.translated >= 0:
+                by_group.setdefault(one.group, []).append(one)
+        states = await list_groups(self._target)
+        idle = [group for group in by_group if states.get(group, "") in _IDLE]
+        there = await committed_offsets(self._target, idle)
+        for group in idle:
+            due = {one.target: one for one in by_group[group] if self._is_due(one, there.get(group, {}))}
+            if due:
+                await self._commit(group, due)
+
+    def _is_due(self, one: Standing, there: Mapping[TopicPartition, Committed]) -> bool:
+        now = there.get(one.target)
+        if now is None or one.translated > now.offset:
+            return True
+        upstream, downstream = self._written.get((one.group, one.target), (-1, -1))
+        moved_back = one.committed.offset < upstream and now.offset == downstream
+        return moved_back and one.translated < now.offset
+
+    async def _commit(self, group: str, due: Mapping[TopicPartition, Standing]) -> None:
+        offsets = {tp: Committed(one.translated, one.committed.metadata) for tp, one in due.items()}
+        refused = await commit_offsets(self._target, group, offsets)
+        for tp, one in due.items():
+            if tp not in refused:
+                self._written[group, tp] = one.committed.offset, one.translated
+        bad = set(refused.values()) - {codes.UNKNOWN_MEMBER_ID, *codes.MOVING}
+        if bad:  # a member that came just now is the business of the next round
+            self._tell(f"offsets of group {group} are not written on the target: {codes.name(min(bad))}")
+
+
+def _is_news(one: Standing, known: tuple[int, int] | None) -> bool:
+    """As MirrorMaker 2 does it: forward, or back with the group; an exact answer also puts an inexact one right."""
+    if one.state not in (EXACT, AT_LEAST):
+        return False
+    if known is None:
+        return True
+    upstream, downstream = known
+    if one.state == AT_LEAST:
+        return one.translated > downstream or one.committed.offset < upstream
+    return (one.committed.offset, one.translated) != known

@@ -1,0 +1,159 @@
+"""Where consumer groups of the source stand on the target: for each partition an offset, and how sure it is.
+
+    exact      the next record is the same on both sides
+    at least   conservative, as MirrorMaker 2 answers: some records are read again, none is left out
+    ahead      what the group wants next is not copied yet: no offset, never a guess
+    expired    below the start of the source's log: the group has lost its place there, too
+    beyond     past the end of the source's log (a topic that was made anew?)
+    skipped    before the first record that this flow has copied
+    unknown    copied, but nobody put on record where it landed, and the two logs do not tell it either
+
+What must stay true: an offset is never beyond the record that the group would read next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from isthmus.engine.offsets import align
+from isthmus.engine.offsets.align import Edge, Stretch
+from isthmus.engine.offsets.index import Index, Where
+from isthmus.errors import WireError
+from isthmus.mm2.filters import GroupFilter
+from isthmus.model import Flow, TopicPartition
+from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, settled_offsets
+from isthmus.wire.groups import Committed, committed_offsets, list_groups
+
+EXACT, AT_LEAST, AHEAD = "exact", "at least", "ahead"
+EXPIRED, BEYOND, SKIPPED, UNKNOWN = "expired", "beyond", "skipped", "unknown"
+_MOST_AT_ONCE = 2_000_000  # records that are compared to close a hole
+_AGAIN_AFTER_S, _AGAIN_AT_MOST_S = 30.0, 3600.0  # a hole that cannot be closed may be, when both logs have settled
+
+
+class Standing(NamedTuple):
+    """One group in one partition."""
+
+    group: str
+    source: TopicPartition
+    target: TopicPartition
+    committed: Committed  # on the source
+    end: int  # of the source's log
+    translated: int  # -1: no offset
+    state: str
+
+
+class Translator:
+    """Translates all groups of a flow, and closes holes of the index that they stand in."""
+
+    def __init__(
+        self,
+        source: Client,
+        target: Client,
+        index: Index,
+        remotes: Callable[[], Mapping[str, str]],
+        positions: Callable[[], Mapping[TopicPartition, int]],
+        *,
+        repairs: bool = True,
+    ) -> None:
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.elsewhere: dict[str, list[str]] = {}  # topics that a group reads and the flow does not carry
+        self._repairs = repairs
+        self._source = source
+        self._target = target
+        self._index = index
+        self._remotes = remotes
+        self._positions = positions
+        self._rests: dict[tuple[TopicPartition, int], tuple[float, float]] = {}  # until when, and how long then
+
+    async def round(self, flow: Flow) -> list[Standing]:
+        """Where every group that the flow takes along stands, by topics that it carries."""
+        wanted = GroupFilter(flow.groups.include, flow.groups.exclude)
+        names = [name for name in await list_groups(self._source) if wanted.matches(name)]
+        remotes = self._remotes()
+        stored = await committed_offsets(self._source, names)
+        self.elsewhere = {
+            group: topics
+            for group, offsets in stored.items()
+            if (topics := sorted({tp.topic for tp in offsets if tp.topic not in remotes}))
+        }
+        places = [
+            (group, tp, committed)
+            for group, offsets in stored.items()
+            for tp, committed in offsets.items()
+            if tp.topic in remotes
+        ]
+        partitions = sorted({tp for _, tp, _ in places})
+        await self._source.refresh({tp.topic for tp in partitions})
+        starts = await settled_offsets(self._source, partitions, EARLIEST)
+        ends = await settled_offsets(self._source, partitions, LATEST, READ_COMMITTED)
+        self.log_starts = starts
+        return [
+            await self._standing(group, tp, committed, remotes[tp.topic], starts.get(tp, 0), ends.get(tp, -1))
+            for group, tp, committed in places
+        ]
+
+    async def _standing(
+        self, group: str, tp: TopicPartition, committed: Committed, remote: str, start: int, end: int
+    ) -> Standing:
+        target = TopicPartition(remote, tp.partition)
+        if committed.offset < start:
+            translated, state = -1, EXPIRED
+        elif committed.offset > end:
+            translated, state = -1, BEYOND
+        else:
+            translated, state = await self._translate(tp, target, committed.offset, start)
+        return Standing(group, tp, target, committed, end, translated, state)
+
+    async def _translate(self, tp: TopicPartition, target: TopicPartition, offset: int, start: int) -> tuple[int, str]:
+        found = await self._index.translate(tp, offset)
+        copied = offset <= self._replicated(tp)
+        if found.target < 0 and copied and self._repairs and await self._close_hole(tp, target, offset, start):
+            found = await self._index.translate(tp, offset)
+        if found.target >= 0:
+            return found.target, EXACT
+        return await self._conservative(tp, offset, found)
+
+    async def _conservative(self, tp: TopicPartition, offset: int, found: Where) -> tuple[int, str]:
+        if offset > self._replicated(tp):
+            return -1, AHEAD
+        known = await self._index.at_or_below(tp, offset)
+        if known is not None:
+            return known[1], AT_LEAST
+        return -1, SKIPPED if found.why == "before" else UNKNOWN
+
+    def _replicated(self, tp: TopicPartition) -> int:
+        return max(self._index.end(tp), self._positions().get(tp, -1))
+
+    async def _close_hole(self, tp: TopicPartition, target: TopicPartition, offset: int, start: int) -> bool:
+        """Compare both logs around the offset; False when that gives nothing new."""
+        hole = self._hole(tp, offset, start)
+        until, pause = self._rests.get((tp, hole[0]), (0.0, _AGAIN_AFTER_S)) if hole else (0.0, 0.0)
+        if hole is None or time.monotonic() < until:
+            return False
+        try:
+            stretch = await self._stretch(tp, target, *hole)
+            span = await align.close(self._source, self._target, stretch, _MOST_AT_ONCE)
+        except (WireError, align.TooLong):
+            span = None
+        if span is None:
+            self._rests[tp, hole[0]] = time.monotonic() + pause, min(4 * pause, _AGAIN_AT_MOST_S)
+            return False
+        await self._index.write([span])
+        return True
+
+    def _hole(self, tp: TopicPartition, offset: int, start: int) -> tuple[int, int] | None:
+        holes = self._index.holes(tp, start, self._replicated(tp))
+        return next(((low, high) for low, high in holes if low <= offset <= high), None)
+
+    async def _stretch(self, tp: TopicPartition, target: TopicPartition, low: int, high: int) -> Stretch:
+        """What is known of the hole's edges: the last run before it, the first after it, or the end of the target."""
+        before, after = await self._index.at_or_below(tp, low), await self._index.first_after(tp, high)
+        if after is not None:
+            end = after[1]
+        else:  # nothing has landed since: the target ends where the hole does
+            await self._target.refresh([target.topic])
+            end = (await settled_offsets(self._target, [target], LATEST, READ_COMMITTED)).get(target, -1)
+        return Stretch(tp, target, Edge(low, before[1] if before else -1), Edge(high, end), after is not None)
