@@ -59,6 +59,11 @@ def make_seal_key(environ: MutableMapping[str, str] = os.environ) -> None:
     environ.setdefault(SEAL_VARIABLE, base64.b64encode(os.urandom(32)).decode())
 
 
+def check_seal_key() -> None:
+    """MachineError if the environment has a key that is none."""
+    _key()
+
+
 def _key() -> bytes | None:
     text = os.environ.get(SEAL_VARIABLE)
     if not text:
@@ -68,7 +73,8 @@ def _key() -> bytes | None:
     except binascii.Error:
         key = b""
     if len(key) != 32:
-        raise MachineError(f"{SEAL_VARIABLE} is not 32 bytes in base64", hint="`openssl rand -base64 32` makes one")
+        hint = "`openssl rand -base64 32` makes one"
+        raise MachineError(f"{SEAL_VARIABLE} is not 32 bytes in base64", hint=hint, code="SEAL")
     return key
 
 

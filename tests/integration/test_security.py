@@ -7,91 +7,37 @@ listener in clear; what is tested goes through the others.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
-from tests.crossing import QUICK, RECORDS_ONLY, Crossing, cross
-from tests.integration.command import Writing, fill, unique
+from tests.crossing import Crossing, cross
+from tests.integration.command import Running, Writing, committed, fill, isthmus, topics_of, unique, wait_for
+from tests.integration.secured import MODULES, RECORDS, Place
 from tests.integration.tokens import TokenEndpoint
 
-from isthmus.config.security import read_security
 from isthmus.errors import SecurityRefused, SourceError
-from isthmus.lab import Lab, LabCluster
+from isthmus.lab import Lab
+from isthmus.lab.brokers import free_ports
 from isthmus.lab.doors import BRIEF_MS, Doors
-from isthmus.lab.identities import Authority
-from isthmus.lab.oracle import compare
-from isthmus.model import Cluster, Flow, Sync, Topics
+from isthmus.lab.identities import Authority, Issued
+from isthmus.model import Cluster, Topics
 from isthmus.wire.cluster import Client
 from isthmus.wire.dial import dial
 from isthmus.wire.link import Link
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-RECORDS = 400
-MODULES = "org.apache.kafka.common.security."
-
-
-@dataclass(frozen=True)
-class Place:
-    """The cluster, what its clients know, and a topic with records."""
-
-    cluster: LabCluster
-    doors: Doors
-    tokens: TokenEndpoint
-    topic: str
-
-    def reach(self, listener: str, alias: str = "far", **settings: str) -> Cluster:
-        """As a configuration file would say it; names have `_` for `.`."""
-        named = {name.replace("_", "."): value for name, value in settings.items()}
-        reading = read_security(named)
-        assert not reading.wrong, reading.wrong
-        bootstrap = (self.cluster.bootstrap_of(listener),)
-        return Cluster(alias=alias, bootstrap=bootstrap, settings=named, security=reading.security)
-
-    def trust(self) -> dict[str, str]:
-        return {"ssl_truststore_type": "PEM", "ssl_truststore_certificates": self.doors.authority.pem()}
-
-    def login(self, mechanism: str, password: str = "") -> dict[str, str]:
-        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-        secret = password or self.doors.password
-        jaas = f'{MODULES}{module} required username="{self.doors.user}" password="{secret}";'
-        return {"sasl_mechanism": mechanism, "sasl_jaas_config": jaas}
-
-    def bearer(self, secret: str = "client-secret") -> dict[str, str]:
-        module = f"{MODULES}oauthbearer.OAuthBearerLoginModule"
-        return {
-            "sasl_mechanism": "OAUTHBEARER",
-            "sasl_oauthbearer_token_endpoint_url": self.tokens.url,
-            "sasl_jaas_config": f'{module} required clientId="isthmus" clientSecret="{secret}" scope="kafka";',
-        }
-
-    def flow(self, listener: str, **settings: str) -> Flow:
-        return Flow(
-            source=self.reach(listener, unique("far"), **settings),
-            target=self.reach(listener, "near", **settings),
-            topics=Topics(include=(self.topic,)),
-            replication_factor=1,
-            internal_replication_factor=1,
-            sync=Sync(configs=False),
-            mm2_topics=RECORDS_ONLY,
-            tuning=QUICK,
-        )
-
-    def prove(self, flow: Flow, topic: str = "") -> None:
-        topic = topic or self.topic
-        here = self.cluster.bootstrap
-        verdict = compare(here, topic, here, f"{flow.source.alias}.{topic}")
-        assert verdict.equal, verdict
-        assert verdict.records >= RECORDS
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    doors = Doors(folder=tmp_path_factory.mktemp("stores"))
+    doors = Doors(folder=tmp_path_factory.mktemp("stores"), user="token")
     with Lab([doors.spec("doors")]) as lab, TokenEndpoint("isthmus", "client-secret") as tokens:
         cluster = lab["doors"]
         doors.add_users(cluster.bootstrap)
@@ -246,7 +192,7 @@ def test_every_refusal_has_a_code_of_its_own_and_says_what_to_do(place: Place) -
     assert {code: refused(cluster).code for code, cluster in cases.items()} == {code: code for code in cases}
     plain = refused(place.reach("SASL", **in_clear, **place.login("PLAIN", "hunter2")))
     assert plain.code == "SASL_LOGIN"
-    assert "`alice` by PLAIN" in plain.message
+    assert "`token` by PLAIN" in plain.message
     mechanism = refused(place.reach("SASL", **in_clear, **place.bearer()))
     assert mechanism.code == "SASL_MECHANISM"
     for offered in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -266,11 +212,14 @@ def test_a_name_that_differs_is_accepted_only_by_the_explicit_setting(place: Pla
 
 
 def test_a_store_with_another_password_is_refused(place: Place, tmp_path: Path) -> None:
-    own = place.doors.authority.issue("isthmus").pkcs12(tmp_path / "own.p12", "right")
-    stores = {"ssl_keystore_location": str(own), "ssl_keystore_password": "hunter2"}
-    error = refused(place.reach("MUTUAL", security_protocol="SSL", **place.trust(), **stores))
-    assert error.code == "STORE"
-    assert str(own) in error.message
+    own = place.doors.authority.issue("isthmus")
+    for path in (own.pkcs12(tmp_path / "own.p12", "right-one"), own.jks(tmp_path / "own.jks", "right-one")):
+        for passwords in ({"ssl_keystore_password": "hunter2"}, {}):
+            stores = {"ssl_keystore_location": str(path), **passwords}
+            error = refused(place.reach("MUTUAL", security_protocol="SSL", **place.trust(), **stores))
+            assert error.code == "STORE"
+            assert f"the key store ({path}) cannot be used" in error.message
+            assert "password" in error.message
 
 
 def test_a_flow_whose_login_fails_at_the_start_ends_with_that_code(place: Place) -> None:
@@ -279,3 +228,140 @@ def test_a_flow_whose_login_fails_at_the_start_ends_with_that_code(place: Place)
         cross(place.flow("SASLTLS", security_protocol="SASL_SSL", **place.trust(), **login))
     assert caught.value.code == "SASL_LOGIN"
     assert caught.value.hint
+
+
+# --- the command ------------------------------------------------------------------------------
+
+# As they stand in the documentation of three projects, with addresses, passwords and topics filled in.
+FROM_TLS = """\
+clusters=source, target
+source.bootstrap.servers={tls}
+source.security.protocol=SSL
+source.ssl.truststore.password=password
+source.ssl.truststore.location={trust}
+target.bootstrap.servers={clear}
+# enable and configure individual replication flows
+source->target.enabled=true
+source->target.topics={topic}
+"""
+FROM_LOGIN = """\
+clusters=source, target
+source.bootstrap.servers={login}
+source.security.protocol=SASL_SSL
+source.ssl.protocol=TLSv1.2
+source.sasl.mechanism=PLAIN
+source.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="token" \
+password="{password}";
+target.bootstrap.servers={clear}
+# enable and configure individual replication flows
+source->target.enabled=true
+source->target.topics={topic}
+"""
+TO_LOGIN = """\
+clusters=source, target
+source.bootstrap.servers=${{KAFKA_SOURCE_BROKERS}}
+target.bootstrap.servers=${{KAFKA_TARGET_BROKERS}}
+target.security.protocol=SASL_SSL
+target.ssl.protocol=TLSv1.2
+target.ssl.endpoint.identification.algorithm=https
+target.sasl.mechanism=PLAIN
+target.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="token" \
+password=${{KAFKA_TARGET_APIKEY}};
+# enable and configure individual replication flows
+source->target.enabled=true
+source->target.topics={topic}
+tasks.max=10
+"""
+ONE_BROKER = "replication.factor=1\noffset.storage.replication.factor=1\n"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("text", [FROM_TLS, FROM_LOGIN, TO_LOGIN], ids=["from TLS", "from a login", "to a login"])
+def test_files_of_mirrormaker_2_with_tls_and_logins_run_as_they_are(place: Place, tmp_path: Path, text: str) -> None:
+    topic = unique("orders-")
+    fill(place.cluster, topic, RECORDS)
+    trust = place.doors.authority.jks(tmp_path / "truststore.jks", "password") if text is FROM_TLS else None
+    doors = {"tls": "TLS", "login": "SASLTLS", "clear": "PLAINTEXT"}
+    addresses = {name: place.cluster.bootstrap_of(listener) for name, listener in doors.items()}
+    filled = text.format(topic=topic, trust=trust, password=place.doors.password, **addresses)
+    file = tmp_path / "mm2.properties"
+    file.write_text(filled + ONE_BROKER)
+    file.chmod(0o600)
+    env = {
+        "SSL_CERT_FILE": str(place.doors.trusted_pem()),  # what "the system trusts"
+        "KAFKA_SOURCE_BROKERS": addresses["clear"],
+        "KAFKA_TARGET_BROKERS": addresses["login"],
+        "KAFKA_TARGET_APIKEY": place.doors.password,
+    }
+    ended = isthmus("run", file, "--until-caught-up", "-o", "json", env=env)
+    assert ended.code == 0, ended
+    ended.quiet()
+    place.prove_copy(topic, f"source.{topic}")
+    assert place.doors.password not in str(ended)
+
+
+@pytest.mark.spark
+def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, tmp_path: Path) -> None:
+    topic, alias, key_password = unique("hidden-"), unique("far"), "key-password-of-isthmus"
+    fill(place.cluster, topic, RECORDS)
+    own = place.doors.authority.issue("isthmus")
+    secrets = [place.doors.password, key_password, own.key_pem(key_password).splitlines()[2]]
+    file = _hidden_file(place, tmp_path, topic, alias, own, key_password)
+    left, (port,) = tmp_path / "left", [next(free_ports())]
+    (left / "events").mkdir(parents=True)
+    conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{left}/events"}
+    conf |= {"spark.ui.enabled": "true", "spark.ui.port": str(port)}
+    words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    env = {"TMPDIR": str(left), "SPARK_LOCAL_DIRS": str(left)}
+    with Running("run", file, *words, env=env) as running:
+        wait_for(lambda: copied(place, f"{alias}.{topic}"), 120, "records")
+        shown = [" ".join(process.cmdline()) for process in (psutil.Process(running.pid), *running.family())]
+        shown += [_page(port, page) for page in ("environment", "jobs", "stages", "executors")]
+        assert any("CoarseGrained" in page or "spark.app.name" in page for page in shown)
+        assert holding(secrets, left, place.cluster.log_dir(1)) == []
+        running.interrupt()
+        ended = running.ended()
+    assert ended.code == 0, ended
+    assert place.prove_copy(topic, f"{alias}.{topic}") == RECORDS
+    assert holding([alias], place.cluster.log_dir(1)), "what is there is not found"
+    assert list((left / "events").rglob("*")), "there is no event log"
+    assert holding(secrets, left, place.cluster.log_dir(1)) == []
+    for secret in secrets:
+        assert secret not in "\n".join([*shown, str(ended)])
+
+
+def _hidden_file(place: Place, folder: Path, topic: str, alias: str, own: Issued, key_password: str) -> Path:
+    jaas = f'{MODULES}plain.PlainLoginModule required username="token" password="{place.doors.password}";'
+    trust = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": place.doors.authority.pem()}
+    source = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas, **trust}
+    key = {"ssl.keystore.certificate.chain": own.chain_pem(), "ssl.keystore.key": own.key_pem(key_password)}
+    target = {"security.protocol": "SSL", **trust, **key, "ssl.key.password": key_password}
+    clusters = {
+        alias: {"bootstrap": place.cluster.bootstrap_of("SASLTLS"), "properties": source},
+        "near": {"bootstrap": place.cluster.bootstrap_of("MUTUAL"), "properties": target},
+    }
+    file = folder / "hidden.yaml"  # JSON is YAML
+    file.write_text(json.dumps({"clusters": clusters, "flows": [{"from": alias, "to": "near", "topics": [topic]}]}))
+    file.chmod(0o600)
+    return file
+
+
+def copied(place: Place, topic: str) -> bool:
+    return topic in topics_of(place.cluster.bootstrap) and sum(committed(place.cluster.bootstrap, topic)) >= RECORDS
+
+
+def _page(port: int, page: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}/", timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def holding(secrets: list[str], *folders: Path) -> list[str]:
+    """Every file in these folders that has one of the secrets in it."""
+    found = []
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        try:
+            data = path.read_bytes()
+        except OSError:
+            continue  # a folder, or gone meanwhile
+        found += [f"{path}: secret {at}" for at, secret in enumerate(secrets) if secret.encode() in data]
+    return found

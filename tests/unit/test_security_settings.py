@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,19 @@ from isthmus.config.client import read_client
 from isthmus.config.load import load, load_environment
 from isthmus.config.security import Reading, read_security
 from isthmus.errors import ConfigError, MachineError
-from isthmus.security import SEAL_VARIABLE, Login, Secret, Security, Store, Tls, TokenSource, make_seal_key
+from isthmus.model import Cluster
+from isthmus.security import (
+    SEAL_VARIABLE,
+    Login,
+    Secret,
+    Security,
+    Store,
+    Tls,
+    TokenSource,
+    check_seal_key,
+    make_seal_key,
+)
+from isthmus.wire.security import scram
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hunter2";'
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN}
@@ -330,3 +343,49 @@ def test_looking_at_an_open_file_is_allowed_and_says_so(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert f"others on this machine may read the secrets in {file}" in result.stderr
     assert "hunter2" not in result.output
+
+
+def test_what_travels_to_a_lane_holds_no_secret_in_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    environ: dict[str, str] = {}
+    make_seal_key(environ)
+    monkeypatch.setenv(SEAL_VARIABLE, environ[SEAL_VARIABLE])
+    settings = SASL | {"client.rack": "r1"}
+    cluster = Cluster(alias="a", bootstrap=("h:1",), settings=settings, security=read_security(settings).security)
+    sent = cluster.for_travel()
+    assert sent.settings == {"client.rack": "r1"}
+    assert b"hunter2" in pickle.dumps(cluster)
+    assert b"hunter2" not in pickle.dumps(sent)
+    monkeypatch.setenv(SEAL_VARIABLE, "too short")
+    with pytest.raises(MachineError):
+        check_seal_key()
+
+
+# --- SCRAM ------------------------------------------------------------------------------------
+
+
+def test_scram_says_what_the_standard_says_and_knows_an_impostor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of RFC 7677."""
+    ours = "rOprNGfwEbeRWgbNEkqO"
+    monkeypatch.setattr("secrets.token_urlsafe", lambda _: ours)
+    nonce = f"{ours}%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    challenge = f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+    proof = f"c=biws,r={nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
+    login = Login(mechanism="SCRAM-SHA-256", user="user", password=Secret("pencil"))
+
+    def talk() -> Generator[bytes, bytes, None]:
+        begun = scram.talk(login)
+        assert next(begun) == b"n,,n=user,r=" + ours.encode()
+        return begun
+
+    begun = talk()
+    assert begun.send(challenge) == proof
+    with pytest.raises(StopIteration):
+        begun.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+    for answer in (b"v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", b"", b"e=other-error", b"v=*"):
+        begun = talk()
+        begun.send(challenge)
+        with pytest.raises(scram.Impostor):
+            begun.send(answer)
+    for bad in (b"", b"r=other,s=eA==,i=4096", challenge.replace(b"4096", b"1"), challenge.replace(b"4096", b"9" * 12)):
+        with pytest.raises(scram.Impostor):
+            talk().send(bad)

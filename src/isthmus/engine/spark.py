@@ -34,7 +34,7 @@ from isthmus import machine
 from isthmus.engine.orders import Order, Receipt, for_travel
 from isthmus.engine.task import perform
 from isthmus.errors import ConfigError, IsthmusError, MachineError
-from isthmus.security import make_seal_key
+from isthmus.security import check_seal_key, make_seal_key
 
 _LOG4J = """status = off
 rootLogger.level = warn
@@ -147,6 +147,7 @@ def refuse_unfit(master: str) -> None:
             code="MASTER",
         )
     machine.java()
+    check_seal_key()
     if master.startswith("spark://"):
         _refuse_deaf(master)
 

@@ -24,7 +24,7 @@ from isthmus.security import Login
 from isthmus.wire.link import CLIENT_ID, MAX_FRAME, Answer, Link, Message, Offer, decode_answer
 from isthmus.wire.security import sasl
 from isthmus.wire.security.renewal import keep_logged_in
-from isthmus.wire.security.tls import explained, shake_hands
+from isthmus.wire.security.tls import explained_late, shake_hands
 
 CONNECT_TIMEOUT_S = 10.0
 UNSUPPORTED_VERSION = 35
@@ -69,13 +69,15 @@ def _connect(cluster: Cluster, host: str, port: int, name: str, unwanted: thread
         _tune(sock)
         if cluster.security.tls is not None:
             sock = shake_hands(sock, host, cluster.security.tls, name)
-        opened = _log_in(sock, cluster, host, name)
+        opened = _log_in(sock, cluster, name)
         if unwanted.is_set():
             raise ConnectionError("not wanted any more")
         return opened
     except (OSError, struct.error, ValueError) as error:
         _close(sock)
-        raise BrokerUnreachable(f"cannot connect: {error}", where=name) from error
+        in_clear = sock is not None and cluster.security.tls is None
+        hint = "if this listener speaks TLS, set security.protocol to SSL or SASL_SSL" if in_clear else ""
+        raise BrokerUnreachable(f"cannot connect: {error}", where=name, hint=hint) from error
     except WireError:
         _close(sock)
         raise
@@ -91,13 +93,14 @@ def _tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def _log_in(sock: socket.socket, cluster: Cluster, host: str, name: str) -> _Opened:
+def _log_in(sock: socket.socket, cluster: Cluster, name: str) -> _Opened:
     try:
         offer = _offer(sock, name)
-    except ssl.SSLError as error:  # TLS 1.3 refuses a client only after its side of the handshake is over
+    except (ssl.SSLError, ConnectionError) as error:
         if cluster.security.tls is None:
             raise
-        raise explained(error, cluster.security.tls, host, name) from None
+        # TLS 1.3 refuses a client only after its side of the handshake is over.
+        raise explained_late(error, cluster.security.tls, name) from None
     if cluster.security.login is None:
         return _Opened(sock, offer, 0)
     lifetime_ms = _authenticate(sock, offer, cluster.security.login, name)

@@ -8,7 +8,6 @@ the format allows it. JKS is read by hand: it is simple, and no other Python pac
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -120,7 +119,7 @@ def _blocks(text: str) -> list[tuple[str, bytes]]:
     """Also of a text whose line ends became spaces, as it happens in properties files."""
     try:
         return [(kind, base64.b64decode("".join(body.split()), validate=True)) for kind, body in _PEM.findall(text)]
-    except binascii.Error:
+    except ValueError:
         raise _Unfit("a PEM part is not base64") from None
 
 
@@ -156,11 +155,12 @@ class _Pkcs12(NamedTuple):
 
 
 def _pkcs12(data: bytes, password: Secret) -> _Pkcs12 | None:
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
 
     try:
         found = pkcs12.load_pkcs12(data, password.reveal().encode() if password else None)
-    except ValueError:
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise _Unfit("its password is wrong, or it is damaged" if password else "it needs a password") from None
     own = found.cert.certificate.public_bytes(Encoding.DER) if found.cert else None
     return _Pkcs12(found.key, own, [each.certificate.public_bytes(Encoding.DER) for each in found.additional_certs])

@@ -102,8 +102,14 @@ def shake_hands(sock: socket.socket, host: str, tls: Tls, where: str) -> ssl.SSL
         raise explained(error, tls, host, where) from None
 
 
+def explained_late(error: Exception, tls: Tls, where: str) -> SecurityRefused:
+    """An error at the first request: there TLS 1.3 refuses clients; its alert may be lost as the broker hangs up."""
+    reason = str(getattr(error, "reason", "") or "")
+    return _refused_by_broker(reason if "ALERT" in reason else "it hangs up, as for a CERTIFICATE", tls, where)
+
+
 def explained(error: Exception, tls: Tls, host: str, where: str) -> SecurityRefused:
-    """An error of the handshake, or of the first answer (TLS 1.3 refuses clients there), with its own code."""
+    """An error of the handshake, with its own code."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _not_verified(error, host, where)
     reason = str(getattr(error, "reason", "") or "")
