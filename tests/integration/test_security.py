@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.crossing import Crossing, cross
-from tests.integration.command import Running, Writing, committed, fill, isthmus, topics_of, unique, wait_for
+from tests.integration.command import Running, Writing, committed, fill, isthmus, prove, topics_of, unique, wait_for
 from tests.integration.secured import MODULES, RECORDS, Place
 from tests.integration.tokens import TokenEndpoint
 
@@ -277,26 +277,29 @@ ONE_BROKER = "replication.factor=1\noffset.storage.replication.factor=1\n"
 
 @pytest.mark.spark
 @pytest.mark.parametrize("text", [FROM_TLS, FROM_LOGIN, TO_LOGIN], ids=["from TLS", "from a login", "to a login"])
-def test_files_of_mirrormaker_2_with_tls_and_logins_run_as_they_are(place: Place, tmp_path: Path, text: str) -> None:
+def test_files_of_mirrormaker_2_with_tls_and_logins_run_as_they_are(
+    place: Place, lab: Lab, tmp_path: Path, text: str
+) -> None:
     topic = unique("orders-")
-    fill(place.cluster, topic, RECORDS)
+    source, target = (lab["east"], place.cluster) if text is TO_LOGIN else (place.cluster, lab["west"])
+    fill(source, topic, RECORDS)
     trust = place.doors.authority.jks(tmp_path / "truststore.jks", "password") if text is FROM_TLS else None
-    doors = {"tls": "TLS", "login": "SASLTLS", "clear": "PLAINTEXT"}
-    addresses = {name: place.cluster.bootstrap_of(listener) for name, listener in doors.items()}
-    filled = text.format(topic=topic, trust=trust, password=place.doors.password, **addresses)
+    tls, login = (place.cluster.bootstrap_of(listener) for listener in ("TLS", "SASLTLS"))
+    known = {"tls": tls, "login": login, "clear": target.bootstrap, "trust": trust, "password": place.doors.password}
+    filled = text.format(topic=topic, **known)
     file = tmp_path / "mm2.properties"
     file.write_text(filled + ONE_BROKER)
     file.chmod(0o600)
     env = {
         "SSL_CERT_FILE": str(place.doors.trusted_pem()),  # what "the system trusts"
-        "KAFKA_SOURCE_BROKERS": addresses["clear"],
-        "KAFKA_TARGET_BROKERS": addresses["login"],
+        "KAFKA_SOURCE_BROKERS": source.bootstrap,
+        "KAFKA_TARGET_BROKERS": login,
         "KAFKA_TARGET_APIKEY": place.doors.password,
     }
-    ended = isthmus("run", file, "--until-caught-up", "-o", "json", env=env)
+    ended = isthmus("run", file, "--until-caught-up", "-o", "json", env=env, seconds=240)
     assert ended.code == 0, ended
     ended.quiet()
-    place.prove_copy(topic, f"source.{topic}")
+    prove(source, target, "source", topic)
     assert place.doors.password not in str(ended)
 
 
@@ -341,7 +344,9 @@ def _hidden_file(place: Place, folder: Path, topic: str, alias: str, own: Issued
         "near": {"bootstrap": place.cluster.bootstrap_of("MUTUAL"), "properties": target},
     }
     file = folder / "hidden.yaml"  # JSON is YAML
-    file.write_text(json.dumps({"clusters": clusters, "flows": [{"from": alias, "to": "near", "topics": [topic]}]}))
+    # Both ends are one cluster: heartbeats that are carried would go round.
+    flow = {"from": alias, "to": "near", "topics": [topic], "mm2_topics": {"carry_heartbeats": False}}
+    file.write_text(json.dumps({"clusters": clusters, "flows": [flow]}))
     file.chmod(0o600)
     return file
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 
 
 class TokenEndpoint:
     """Serves on loopback while its block lasts; counts what it was asked."""
 
-    def __init__(self, client: str, secret: str, seconds: int = 300) -> None:
+    def __init__(self, client: str, secret: str, seconds: int = 300, own: Path | None = None) -> None:
+        """`own` is a PEM file with key and certificate: with it, https is spoken."""
         self.asked = 0
         self.scopes: list[str] = []
         self._wanted = "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode()
@@ -30,11 +33,16 @@ class TokenEndpoint:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._scheme = "https" if own else "http"
+        if own is not None:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(own)
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/token"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}/token"
 
     def __enter__(self) -> TokenEndpoint:
         self._thread.start()
