@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
@@ -28,6 +29,7 @@ from confluent_kafka.admin import (
 )
 from tests.crossing import flow_between
 
+from isthmus.errors import MachineError
 from isthmus.lab import Lab, LabCluster
 from isthmus.lab.brokers import java_command
 from isthmus.lab.jars import KAFKA
@@ -333,7 +335,17 @@ class Pair:
     def recreate(self, cluster: LabCluster, topic: str, partitions: int = 1) -> None:
         cluster.delete_topic(topic)
         wait_until(lambda: partition_count(cluster.bootstrap, topic) == 0, f"{topic} is gone")
+        wait_until(partial(created, cluster, topic, partitions), f"{topic} may be made anew")
+
+
+def created(cluster: LabCluster, topic: str, partitions: int = 1) -> bool:
+    """With ZooKeeper a topic is gone from the metadata some time before its name is free."""
+    try:
         cluster.create_topic(topic, partitions, 1, KEPT)
+    except MachineError as error:
+        assert "already exists" in error.message
+        return False
+    return True
 
 
 def codes(status: FlowStatus) -> dict[tuple[str, int], str]:

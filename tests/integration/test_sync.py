@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.crossing import RECORDS_ONLY, Crossing, cross
-from tests.integration.command import isthmus, topics_of, yaml_file
+from tests.integration.command import called, topics_of, yaml_file
+from tests.integration.java import kafka_java
 from tests.integration.sources import (
     PATIENCE_S,
     Pair,
@@ -34,7 +34,6 @@ from tests.integration.sources import (
     admin,
     alter,
     codes,
-    forget_clients,
     own_settings,
     partition_count,
     read,
@@ -44,9 +43,6 @@ from tests.integration.sources import (
 
 from isthmus.engine.plan import Plan, make_plan
 from isthmus.lab import ClusterSpec, Lab
-from isthmus.lab.brokers import java_command
-from isthmus.lab.jars import KAFKA
-from isthmus.machine import java
 from isthmus.mm2.formats import Heartbeat
 from isthmus.model import Flow, Mm2Topics, Sync
 
@@ -61,18 +57,6 @@ NO_NEW_TOPICS = [
     AclBinding(ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, US, "*", operation, permission)
     for operation, permission in ((ALL, ALLOW), (AclOperation.CREATE, DENY))
 ]
-MIRROR_CLIENT = Path(__file__).with_name("Mirrors.java")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _clients() -> Iterator[None]:
-    yield
-    forget_clients()
-
-
-@pytest.fixture
-def pair(lab: Lab) -> Pair:
-    return Pair(lab)
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +82,10 @@ def test_settings_follow_the_source_while_the_flow_runs_but_not_the_excluded_one
         assert own_settings(west, remote) == {"retention.ms": "-1", "segment.ms": "7000000"}
         alter(pair.source.bootstrap, topic, min_insync_replicas="2", segment_ms="8000000", max_message_bytes="2000000")
         changed = {"retention.ms": "-1", "segment.ms": "8000000", "max.message.bytes": "2000000"}
-        wait_until(lambda: own_settings(west, remote) == changed, "changed settings", 10)
+        wait_until(lambda: own_settings(west, remote) == changed, "changed settings")
         _remove(pair.source.bootstrap, topic, "segment.ms")
         left = {"retention.ms": "-1", "max.message.bytes": "2000000"}
-        wait_until(lambda: own_settings(west, remote) == left, "a removed setting", 10)
+        wait_until(lambda: own_settings(west, remote) == left, "a removed setting")
         pair.write(topic, 10, first=10)
         status = crossing.until_copied(20)
     assert any("segment.ms removed (was 8000000)" in event for event in status.events), status.events
@@ -180,7 +164,7 @@ def test_the_plan_command_says_what_is_skipped_and_why(pair: Pair, tmp_path: Pat
     topic = pair.topic("orders", partitions=2)
     pair.topic("other")
     file = yaml_file(tmp_path, pair.source.bootstrap, pair.target.bootstrap, alias=pair.alias, topics=[topic])
-    ended = isthmus("plan", file, "-o", "json")
+    ended = called("plan", file, "-o", "json")
     assert ended.code == 0, ended
     (plan,) = json.loads(ended.out)
     (created,) = [t for t in plan["create"] if not t["topic"].endswith("heartbeats")]
@@ -193,7 +177,7 @@ def test_the_plan_command_says_what_is_skipped_and_why(pair: Pair, tmp_path: Pat
     assert f"{pair.prefix}-other" in plan["skipped"]["not matched"]
     assert pair.remote(topic) not in topics_of(pair.target.bootstrap)
 
-    ended = isthmus("plan", file)
+    ended = called("plan", file)
 
     assert ended.code == 0, ended
     assert "plan: create" in ended.out
@@ -233,8 +217,8 @@ def test_mirrormakers_own_client_sees_the_flow_by_its_heartbeats(pair: Pair) -> 
 
     hops, upstream = _mirror_client(pair.target.bootstrap, pair.alias)
 
-    assert hops == "1"
-    assert pair.alias in upstream.split(",")
+    assert hops == 1
+    assert pair.alias in upstream
 
 
 @pytest.mark.usefixtures("_topics_again")
@@ -276,16 +260,14 @@ def _beats(bootstrap: str, topic: str) -> list[Heartbeat]:
     return [beat for beat in found if beat is not None]
 
 
-def _mirror_client(bootstrap: str, upstream: str) -> tuple[str, str]:
-    """Hops and upstream clusters, as org.apache.kafka.connect.mirror.MirrorClient tells them."""
-    modules = subprocess.run([str(java()), "--list-modules"], capture_output=True, text=True, check=True).stdout
-    if "jdk.compiler" not in modules:
-        pytest.skip("this Java cannot compile")
-    command = java_command(KAFKA, str(MIRROR_CLIENT), bootstrap, upstream, heap_mb=256)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, done
-    hops, clusters = done.stdout.split()
-    return hops, clusters
+def _mirror_client(bootstrap: str, upstream: str) -> tuple[int, set[str]]:
+    """Hops and upstream clusters, as MirrorMaker 2's own MirrorClient tells them."""
+    with kafka_java() as jvm:
+        client = jvm.org.apache.kafka.connect.mirror.MirrorClient({"bootstrap.servers": bootstrap})
+        try:
+            return client.replicationHops(upstream), set(client.upstreamClusters())
+        finally:
+            client.close()
 
 
 # ---- access rules ------------------------------------------------------------------------------
@@ -303,10 +285,10 @@ def test_access_rules_are_added_by_mirrormakers_rules(guarded: Lab) -> None:
     expected = {_acl(remote, ada, READ, ALLOW), _acl(remote, bob, WRITE, DENY)}
     assert len(_plan(flow).acls) == 2
     with Crossing(flow) as crossing:
-        wait_until(lambda: _acls(pair.target.bootstrap, remote) == expected, "access rules on the target", 20)
+        wait_until(lambda: _acls(pair.target.bootstrap, remote) == expected, "access rules on the target")
         _add(pair.source.bootstrap, _acl(topic, bob, AclOperation.DESCRIBE, ALLOW))
         expected.add(_acl(remote, bob, AclOperation.DESCRIBE, ALLOW))
-        wait_until(lambda: _acls(pair.target.bootstrap, remote) == expected, "a rule that came later", 10)
+        wait_until(lambda: _acls(pair.target.bootstrap, remote) == expected, "a rule that came later")
         assert crossing.error is None
     assert _plan(flow).acls == ()
 

@@ -202,6 +202,7 @@ FLOWS = some.builds(
     naming=NAMINGS,
     lanes=some.integers(1, 9),
     on_gap=some.sampled_from(["stop", "skip"]),
+    on_too_large=some.sampled_from(["stop", "dead_letter"]),
     sync=some.builds(Sync, configs=some.booleans(), acls_seconds=SECONDS, config_exclude=REGEXES, defaults_from=SIDES),
     mm2_topics=some.builds(Mm2Topics, checkpoints=some.booleans(), offset_syncs_on=SIDES),
     starts=some.lists(STARTS, max_size=3).map(tuple),

@@ -10,19 +10,18 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from isthmus.cli.render import Output
-from isthmus.config.exposed import refuse
-from isthmus.config.load import Loaded, load, load_environment
-from isthmus.config.schema import json_schema
-from isthmus.config.written import Item, as_yaml, items
 from isthmus.errors import ConfigError, SecurityRefused
-from isthmus.wire.security.tls import context
+
+if TYPE_CHECKING:
+    from isthmus.config.load import Loaded
+    from isthmus.config.written import Item
 
 app = typer.Typer(help="Show, check and convert configuration files.", no_args_is_help=True)
 
@@ -38,6 +37,8 @@ Secrets = Annotated[
 
 def loaded_from(file: Path | None, secrets: Path | None) -> Loaded:
     """The one way from a command's arguments to flows that are used; files with secrets must be closed to others."""
+    from isthmus.config.exposed import refuse
+
     loaded = looked_at(file, secrets)
     refuse(loaded.exposed)
     return loaded
@@ -45,6 +46,8 @@ def loaded_from(file: Path | None, secrets: Path | None) -> Loaded:
 
 def looked_at(file: Path | None, secrets: Path | None) -> Loaded:
     """As `loaded_from`, for commands that only show the file: they tell what others may read."""
+    from isthmus.config.load import load, load_environment
+
     loaded = load_environment() if file is None else load(file, secrets=secrets)
     open_files = (f"others on this machine may read the secrets in {path}" for path in loaded.exposed)
     return dataclasses.replace(loaded, warnings=(*loaded.warnings, *open_files))
@@ -84,6 +87,8 @@ def check(file: File = None, secrets: Secrets = None) -> None:
 
 def _open_stores(loaded: Loaded) -> None:
     """Stores that are here have to be usable. Those that are not may be where it will run: that is only told."""
+    from isthmus.wire.security.tls import context
+
     for cluster in {end.alias: end for flow in loaded.flows for end in (flow.source, flow.target)}.values():
         tls = cluster.security.tls
         stores = [store for store in (tls.trust, tls.own) if store and store.path] if tls else []
@@ -99,6 +104,8 @@ def _open_stores(loaded: Loaded) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of our YAML."""
+    from isthmus.config.schema import json_schema
+
     print(json.dumps(json_schema(), indent=2))
 
 
@@ -112,6 +119,8 @@ def convert(
     ] = False,
 ) -> None:
     """Write our YAML that asks for the same."""
+    from isthmus.config.written import as_yaml
+
     loaded = looked_at(file, secrets)
     warn(loaded)
     text = as_yaml(loaded, include_secrets=include_secrets)
@@ -125,6 +134,8 @@ def convert(
 
 
 def _as_text(loaded: Loaded) -> str:
+    from isthmus.config.written import items
+
     listed = list(items(loaded))
     names = max(len(item.key) for item in listed)
     values = min(60, max(len(_spelled(item.value)) for item in listed))
@@ -149,6 +160,8 @@ def _spelled(value: object) -> str:
 
 
 def _as_json(loaded: Loaded) -> str:
+    from isthmus.config.written import items
+
     data: dict[str, Any] = {"file": str(loaded.origin), "format": loaded.format, "clusters": {}, "flows": {}}
     for item in items(loaded):
         kind, _, name = item.part.partition(" ")

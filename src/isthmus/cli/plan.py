@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,13 +16,17 @@ from rich.text import Text
 
 from isthmus.cli.config import Secrets, loaded_from, warn
 from isthmus.cli.render import Output
-from isthmus.engine.plan import Plan, TopicStart, make_plan
 from isthmus.errors import IsthmusError
 from isthmus.model import Flow
-from isthmus.wire.admin import NewTopic
+
+if TYPE_CHECKING:
+    from isthmus.engine.abilities import Finding
+    from isthmus.engine.plan import Plan, TopicStart
+    from isthmus.wire.admin import NewTopic
 
 _ROWS = 30  # of each table: the rest is in the JSON
 _EXAMPLES = 5
+_STYLES = {"blocks": "bold red", "limits": "yellow", "note": "dim"}  # by severity
 
 
 def plan(
@@ -47,6 +51,8 @@ def plan(
 
 
 async def _plans(flows: Sequence[Flow]) -> list[Plan]:
+    from isthmus.engine.plan import make_plan
+
     return [await make_plan(flow) for flow in flows]
 
 
@@ -63,6 +69,8 @@ def show(plan: Plan, console: Console) -> None:
         console.print(Text(f"would stop {stop.source.topic}: {stop.message}. {stop.hint}", style="bold red"))
     for problem in plan.problems:
         console.print(Text(f"problem: {problem}", style="red"))
+    for each in plan.lacks:
+        console.print(Text(f"{each.severity}: {each}", style=_STYLES[each.severity.value]))
 
 
 def _sections(plan: Plan) -> list[tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]]:
@@ -148,6 +156,17 @@ def as_json(plan: Plan) -> dict[str, Any]:
         ],
         "stopped": [{"topic": s.source.topic, "code": s.code, "error": f"{s.message}. {s.hint}"} for s in plan.stopped],
         "problems": list(plan.problems),
+        "lacks": [_lack_json(each) for each in plan.lacks],
+    }
+
+
+def _lack_json(finding: Finding) -> dict[str, str]:
+    return {
+        "cluster": finding.cluster,
+        "severity": finding.severity.value,
+        "code": finding.code,
+        "text": finding.text,
+        "hint": finding.hint,
     }
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,14 +23,14 @@ from rich.table import Table
 
 from isthmus.cli.config import say
 from isthmus.cli.render import Output
-from isthmus.config.client import read_client
 from isthmus.errors import ConfigError
 from isthmus.model import TopicPartition
-from isthmus.tools.reading import Reading, read, refuse_missing
-from isthmus.tools.writing import TopicWriter
-from isthmus.wire.cluster import Client
-from isthmus.wire.fetch import EARLIEST, LATEST, settled_offsets
-from isthmus.wire.records import Record
+
+if TYPE_CHECKING:
+    from isthmus.tools.reading import Reading
+    from isthmus.tools.writing import TopicWriter
+    from isthmus.wire.cluster import Client
+    from isthmus.wire.records import Record
 
 _LINES_AT_ONCE = 500
 PropertiesOption = Annotated[Path, typer.Option("--properties", help="A Kafka client's properties file.")]
@@ -59,12 +59,18 @@ def topics(
 
 
 def _client(properties: Path) -> Client:
+    from isthmus.config.client import read_client
+    from isthmus.wire.cluster import Client
+
     cluster, doubts = read_client(properties)
     say(doubts)
     return Client(cluster)
 
 
 async def _topics(client: Client, topic: str, internal: bool) -> list[dict[str, Any]]:
+    from isthmus.tools.reading import refuse_missing
+    from isthmus.wire.fetch import EARLIEST, LATEST, settled_offsets
+
     try:
         await client.start()
         await client.refresh(None)
@@ -96,6 +102,8 @@ def consume(
     output: OutputOption = Output.text,
 ) -> None:
     """Print committed records with their times and headers; ends at the end of the topic."""
+    from isthmus.tools.reading import Reading
+
     kind, at = _begin(begin)
     reading = Reading(topic=topic, partition=partition, begin=kind, at=at, follow=follow)
     asyncio.run(_consume(_client(properties), reading, most, output))
@@ -115,6 +123,8 @@ def _begin(text: str) -> tuple[str, int]:
 
 
 async def _consume(client: Client, reading: Reading, most: int, output: Output) -> None:
+    from isthmus.tools.reading import read
+
     shown = 0
     try:
         await client.start()
@@ -170,6 +180,8 @@ def produce(
     ] = Output.text,
 ) -> None:
     """Write standard input to a topic, a record per line."""
+    from isthmus.tools.writing import TopicWriter
+
     headers = tuple(_header(text) for text in header or ())
     records = _given(output, separator.encode().decode("unicode_escape"), headers)
     writer = TopicWriter(_client(properties), topic, partition)
@@ -188,6 +200,8 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 def _given(output: Output, separator: str, headers: tuple[tuple[str, bytes | None], ...]) -> Iterator[Record]:
+    from isthmus.wire.records import Record
+
     for number, line in enumerate(sys.stdin.buffer, 1):
         text = line.rstrip(b"\r\n")
         now = int(time.time() * 1000)
@@ -199,6 +213,8 @@ def _given(output: Output, separator: str, headers: tuple[tuple[str, bytes | Non
 
 
 def _from_json(text: bytes, number: int, now: int, headers: tuple[tuple[str, bytes | None], ...]) -> Record:
+    from isthmus.wire.records import Record
+
     try:
         data = json.loads(text)
         own = tuple((str(name), _bytes(content)) for name, content in data.get("headers", ()))

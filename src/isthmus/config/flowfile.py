@@ -73,6 +73,7 @@ def _flow(spec: FlowSpec, clusters: dict[str, Cluster]) -> Flow:
         replication_factor=spec.replication_factor,
         internal_replication_factor=spec.internal_replication_factor,
         on_gap=spec.on_gap,
+        on_too_large=spec.on_too_large,
         starts=tuple(rule.start() for rule in spec.start),
         compression=spec.compression,
         throttle=spec.throttle,

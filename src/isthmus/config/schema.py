@@ -243,6 +243,9 @@ class FlowSpec(Spec):
     on_gap: Literal["stop", "skip"] = Field(
         default="stop", description="When the source deleted records before they were copied."
     )
+    on_too_large: Literal["stop", "dead_letter"] = Field(
+        default="stop", description="When a single record is too large for its topic on the target."
+    )
     start: Starts = Field(default=[])
     compression: Literal["", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="", description="Codec of batches on the target; empty keeps what the source has."

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from isthmus.engine import control
+from isthmus.engine.abilities import Severity, lacking, refuse_blocked
 from isthmus.engine.control import ControlView
 from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.internal import create_internal_topics
@@ -71,7 +72,7 @@ class Driver:
         self.view = ControlView()
         self._cursor = 0
         self._roster = Roster(flow, self._source, self._target, self.journal, self.scene)
-        self.dispatch = Dispatch(self._target, self.journal, self._roster, self._lease, self._waits)
+        self.dispatch = Dispatch(self._target, self.journal, self._roster, self._lease, self._note_once)
         self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self._roster.remotes)
         self._groups = GroupKeeper(
             flow, self._source, self._target, self._roster.remotes, self._positions, self._upkeep.tell
@@ -163,6 +164,7 @@ class Driver:
         self.scene.show("starting")
         await self._reach(self._source, SourceError)
         await self._reach(self._target, TargetError)
+        self._look_at_abilities()
         names = await chosen_topics(self._source, self.flow)
         refuse_nothing(self.flow, names, sorted(self._source.topics))
         # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
@@ -181,12 +183,21 @@ class Driver:
         await self.dispatch.ledger.open(self.view.values.get("snapshot"))
         await self.dispatch.ledger.advance()
         await self.dispatch.ledger.erase(self._forget)
+        if self._forget and self.flow.keeps_index:
+            await self._groups.index.erase(self._forget)
         await self._roster.record(self.view, starts=self.flow.starts)
         self._roster.assign()
         await self._upkeep.first_round()
         if self._until_caught_up:
             await self._see_ends()
         self.scene.show("running")
+
+    def _look_at_abilities(self) -> None:
+        lacks = lacking(self._source.offer, self._target.offer, self.flow)
+        refuse_blocked(lacks)
+        for each in lacks:
+            if each.severity is Severity.limits:
+                self.scene.note(str(each))
 
     async def _reach(self, client: Client, kind: type[IsthmusError]) -> None:
         try:
@@ -237,7 +248,7 @@ class Driver:
                     return
                 await self._wait(lane, 1.0)
                 continue
-            failures = failures + 1 if receipt.reason == "fenced" else 0
+            failures = failures + 1 if receipt.reason == "fenced" and not receipt.learned else 0
             self.scene.lane_ended(receipt)
             self.dispatch.learn(receipt)
             if receipt.reason == "caught up":
@@ -267,14 +278,14 @@ class Driver:
         sources = [tp for tp in self._roster.of_lane(lane) if tp not in resting and not held.holds(tp.topic)]
         if not sources or lane >= self.flow.lanes:
             return None
-        order = await self.dispatch.make_order(lane, sources, self.view)
+        order = await self.dispatch.make_order(lane, sources, self.view, self.steering.topic_rates)
         return None if self._stopping.is_set() else order
+
+    def _note_once(self, text: str) -> None:
+        self.scene.note(text, once=True)
 
     def _positions(self) -> dict[TopicPartition, int]:
         return self.dispatch.ledger.positions
-
-    def _waits(self, name: str) -> None:
-        self.scene.note(f"waiting for markers of {name}", once=True)
 
     # -- standing work -------------------------------------------------------------------------
 

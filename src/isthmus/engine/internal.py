@@ -1,6 +1,7 @@
 """Topics that a flow keeps for itself and for MirrorMaker 2's tools: which, where, of what shape.
 
-What must stay true: progress and control are needed, so a run without them ends with its reason; all others are a
+What must stay true: progress and control are needed (and dead letters, where the flow wants them), so a run without
+them ends with its reason; all others are a
 courtesy to MirrorMaker 2's tools, and a cluster that refuses them (a source is often read-only) costs a note. What is
 written into them is left to others.
 """
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from isthmus.engine import control
+from isthmus.engine.letters import DEAD_LETTER, letter_topic
 from isthmus.errors import TargetError, WireError
 from isthmus.mm2.formats import HEARTBEATS, checkpoints_topic, offset_syncs_topic
 from isthmus.model import Flow
@@ -36,6 +38,8 @@ def internal_topics(flow: Flow) -> list[InternalTopic]:
         InternalTopic("target", progress, needed=True),
         InternalTopic("target", NewTopic(flow.control_topic, 1, factor, control.TOPIC_SETTINGS), needed=True),
     ]
+    if flow.on_too_large == DEAD_LETTER:
+        wanted.append(InternalTopic("target", letter_topic(flow), needed=True))
     if kept.heartbeats:
         wanted += [InternalTopic(on, NewTopic(HEARTBEATS, 1, factor, _COMPACT)) for on in ("source", "target")]
     if kept.offset_syncs:

@@ -12,6 +12,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from isthmus.engine.abilities import Finding, lacking
 from isthmus.engine.control import ControlView
 from isthmus.engine.internal import InternalTopic, internal_topics
 from isthmus.engine.ledger import Ledger
@@ -57,6 +58,7 @@ class Plan:
     skipped: dict[str, tuple[str, ...]]  # topics by reason
     starts: tuple[TopicStart, ...] = ()
     problems: tuple[str, ...] = ()
+    lacks: tuple[Finding, ...] = ()  # what the clusters are too old for
 
     @property
     def changes_nothing(self) -> bool:
@@ -104,6 +106,7 @@ async def plan_flow(source: Client, target: Client, flow: Flow, view: ControlVie
         stopped=tuple(stop for stop in stops if stop is not None),
         skipped=_skipped(flow, source),
         problems=tuple(problems),
+        lacks=lacking(source.offer, target.offer, flow),
     )
 
 

@@ -65,7 +65,7 @@ async def topic_acls(client: Client) -> frozenset[TopicAcl]:
         operation=ANY,
         permission_type=ANY,
     )
-    answer = await client.call_any(message, 3, floor=1)
+    answer = await client.call_any(message, 3)  # version 0, before 2.0, knows literal rules only
     if answer.error_code:
         raise refusal(client, "access rules (ACLs) cannot be read", answer)
     return frozenset(

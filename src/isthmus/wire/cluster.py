@@ -172,10 +172,13 @@ class Client:
 
     async def refresh(self, topics: Iterable[str] | None = None) -> None:
         """Learn leaders of these topics (None: of all). Topics that vanished are forgotten."""
-        wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
+        names = None if topics is None else list(topics)
+        if names and self.offer.best(MetadataRequest.API_KEY, 12, 4) < 0:
+            names = None  # a broker before 0.11 would create a topic that it is asked for
+        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in names]
         message = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        answer = await self.call_any(message, 12, floor=4)
-        if topics is None:
+        answer = await self.call_any(message, 12, floor=1)
+        if names is None:
             self.topics.clear()
         self._learn(answer)
 

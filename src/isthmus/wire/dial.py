@@ -113,6 +113,9 @@ def _authenticate(sock: socket.socket, offer: Offer, login: Login, name: str) ->
     handshake = SaslHandshakeRequest(mechanism=login.mechanism)
     sasl.check_handshake(_ask(sock, handshake, sasl.HANDSHAKE_VERSION, name), login, name)
     version = offer.best(SaslAuthenticateRequest.API_KEY, sasl.AUTHENTICATE_CEILING)
+    if version < 0:  # before 1.0, tokens were sent outside of the protocol
+        what = "the broker is too old to log in to: it offers no SaslAuthenticate"
+        raise SecurityRefused(what, where=name, hint="Kafka 1.0 or newer is needed with SASL", code="SASL")
     lifetime_ms = 0
     while message is not None:
         answer = _ask(sock, SaslAuthenticateRequest(auth_bytes=message), version, name)

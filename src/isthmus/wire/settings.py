@@ -59,12 +59,11 @@ async def describe_settings(client: Client, topics: Iterable[str]) -> Described:
         resources = [kind(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None) for name in names]
         message = DescribeConfigsRequest(resources=resources, include_synonyms=False)
         try:
-            answer = await client.call_any(message, 4, floor=1)
+            answer = await client.call_any(message, 4)
         except WireError as error:
             if error.code != "VERSION":
                 raise
-            # Before 1.1 a broker does not tell whose value it is: as good as no answer.
-            found.refused.update({name: _too_old(name, error) for name in names})
+            found.refused.update({name: _too_old(name, error, "read") for name in names})
             continue
         for result in answer.results:
             if result.error_code:
@@ -76,17 +75,24 @@ async def describe_settings(client: Client, topics: Iterable[str]) -> Described:
     return found
 
 
-def _too_old(topic: str, error: WireError) -> BrokerRefused:
-    return BrokerRefused(f"settings of topic {topic} cannot be read: {error.message}", where=error.where)
+def _too_old(topic: str, error: WireError, verb: str) -> BrokerRefused:
+    return BrokerRefused(f"settings of topic {topic} cannot be {verb}: {error.message}", where=error.where)
 
 
 def _settings(result: Answer) -> Settings:
     return {
         entry.name: Setting(
-            None if entry.is_sensitive else entry.value, entry.config_source, entry.read_only, entry.is_sensitive
+            None if entry.is_sensitive else entry.value, _origin(entry), entry.read_only, entry.is_sensitive
         )
         for entry in result.configs
     }
+
+
+def _origin(entry: Answer) -> int:
+    """Before 1.1 a broker tells only whether the topic itself sets it: what its own file sets counts as default."""
+    if entry.config_source >= 0:
+        return int(entry.config_source)
+    return DEFAULT if entry.is_default else SET_ON_TOPIC
 
 
 async def alter_settings(
@@ -101,7 +107,14 @@ async def alter_settings(
             for name in names
         ]
         message = IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
-        for result in (await ask_controller(client, message, 1)).responses:
+        try:
+            answer = await ask_controller(client, message, 1)
+        except WireError as error:
+            if error.code != "VERSION":
+                raise
+            refused.update({name: _too_old(name, error, "changed") for name in names})
+            continue
+        for result in answer.responses:
             if result.error_code:
                 what = f"settings of topic {result.resource_name} cannot be changed"
                 refused[result.resource_name] = refusal(client, what, result)
