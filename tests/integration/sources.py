@@ -34,6 +34,7 @@ from isthmus.lab import Lab, LabCluster
 from isthmus.lab.brokers import java_command
 from isthmus.lab.jars import KAFKA
 from isthmus.lab.oracle import Verdict, compare
+from isthmus.mm2.formats import Heartbeat
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus
 
@@ -286,6 +287,13 @@ def console_consumer(bootstrap: str, topic: str, records: int) -> list[str]:
 
 
 # ---- a flow of one test ------------------------------------------------------------------------
+
+
+def beats(bootstrap: str, topic: str) -> list[Heartbeat]:
+    """Heartbeats that MirrorMaker 2's tools would see in a topic."""
+    found = [Heartbeat.decode(key or b"", value or b"") for _, key, value in read(bootstrap, topic)]
+    assert None not in found
+    return [beat for beat in found if beat is not None]
 
 
 class Pair:

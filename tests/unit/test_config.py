@@ -223,6 +223,31 @@ def test_flows_that_would_feed_each_other_for_ever_are_doubted(tmp_path: Path) -
     assert "go round for ever" in warning
 
 
+def test_a_circle_over_three_clusters_is_doubted_once_with_its_line(tmp_path: Path) -> None:
+    text = "clusters:\n" + "".join(f"  {name}: {{bootstrap: '{name}:1'}}\n" for name in "abc") + "flows:\n"
+    for ends in ("a b", "b c", "c a", "a c"):
+        source, target = ends.split()
+        text += f"  - from: {source}\n    to: {target}\n    naming: identity\n"
+    there, back = sorted(loaded(tmp_path, text).warnings, reverse=True)
+    assert there.startswith("flows.yaml:8: flows a->b, b->c and c->a all keep topic names")
+    assert back.startswith("flows.yaml:17: flows a->c and c->a both keep topic names")
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        (
+            "    topics: [orders, 'x.*']\n    exclude: 'ord.*'\n",
+            "flows.yaml:8: flow east->west: topic `orders`",
+        ),
+        ("    topics: [__consumer_offsets]\n    exclude: []\n", "`__consumer_offsets` is internal"),
+        ("    start: [latest, {topics: a, at: earliest}]\n", "flows.yaml:7: flow east->west: what stands in `start`"),
+    ],
+)
+def test_what_cannot_be_meant_is_doubted_with_its_line(tmp_path: Path, added: str, expected: str) -> None:
+    assert any(expected in warning for warning in loaded(tmp_path, CLUSTERS + FLOW + added).warnings)
+
+
 def test_one_cluster_under_two_names_is_doubted(tmp_path: Path) -> None:
     text = "clusters:\n  east: {bootstrap: a:1}\n  west: {bootstrap: 'a:1'}\n" + FLOW
     (warning,) = loaded(tmp_path, text).warnings
@@ -289,6 +314,20 @@ def test_a_start_may_be_one_word_one_time_or_one_rule(tmp_path: Path, written: s
 )
 def test_a_throttle_is_a_number_or_a_text(tmp_path: Path, written: str, bytes_a_second: int) -> None:
     assert loaded(tmp_path, CLUSTERS + FLOW + f"    throttle: {written}\n").flows[0].throttle == bytes_a_second
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        ("    topics: [a, b]\n    exclude: [b, 'c.*']\n", ":8 flow east->west: topic `b` is both wanted and excluded"),
+        (
+            "    topics: [b]\n    naming: {policy: rename, prefix: x-, exact: {a: x-b}}\n",
+            ":8 flow east->west: topics b, a would all be `x-b` on the target [their records would mix",
+        ),
+    ],
+)
+def test_contradictions_are_told_with_their_line(tmp_path: Path, added: str, expected: str) -> None:
+    assert expected in told(tmp_path, CLUSTERS + FLOW + added)
 
 
 def test_the_origin_of_each_value_is_known(tmp_path: Path) -> None:

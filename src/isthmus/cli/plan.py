@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from isthmus.engine.plan import Plan, TopicStart
     from isthmus.wire.admin import NewTopic
 
+if TYPE_CHECKING:
+    from isthmus.engine.rights import Right
+
 _ROWS = 30  # of each table: the rest is in the JSON
 _EXAMPLES = 5
 _STYLES = {"blocks": "bold red", "limits": "yellow", "note": "dim"}  # by severity
@@ -67,6 +70,8 @@ def show(plan: Plan, console: Console) -> None:
         console.print(Text(f"skipped, {reason}: {', '.join(topics[:_EXAMPLES])}{more}"))
     for stop in plan.stopped:
         console.print(Text(f"would stop {stop.source.topic}: {stop.message}. {stop.hint}", style="bold red"))
+    if plan.rights:
+        console.print(_table("missing rights", RIGHTS_COLUMNS, [right_row(right) for right in plan.rights]))
     for problem in plan.problems:
         console.print(Text(f"problem: {problem}", style="red"))
     for each in plan.lacks:
@@ -155,6 +160,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
             for start in plan.starts
         ],
         "stopped": [{"topic": s.source.topic, "code": s.code, "error": f"{s.message}. {s.hint}"} for s in plan.stopped],
+        "rights": [right_json(right) for right in plan.rights],
         "problems": list(plan.problems),
         "lacks": [_lack_json(each) for each in plan.lacks],
     }
@@ -167,6 +173,29 @@ def _lack_json(finding: Finding) -> dict[str, str]:
         "code": finding.code,
         "text": finding.text,
         "hint": finding.hint,
+    }
+
+
+RIGHTS_COLUMNS = ("cluster", "principal", "operation", "resource", "keeps back")
+
+
+def right_row(right: Right) -> tuple[str, ...]:
+    kept = {"topic": f"topic {right.topic}", "partitions": f"new partitions of {right.topic}"}
+    held = kept.get(right.keeps_back, {"flow": "everything"}.get(right.keeps_back, "no record"))
+    return right.cluster, right.principal, right.operation, f"{right.resource} {right.name}", held
+
+
+def right_json(right: Right) -> dict[str, str]:
+    """The documented JSON form of a missing right (docs/json-output.md)."""
+    return {
+        "cluster": right.cluster,
+        "principal": right.principal,
+        "operation": right.operation,
+        "resource": right.resource,
+        "name": right.name,
+        "needed_to": right.why,
+        "keeps_back": right.keeps_back,
+        "topic": right.topic,
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from isthmus.config.doubts import Doubt, contradictions
 from isthmus.config.places import Document, Place, Problem, Trail, nearest, place, refusal
 from isthmus.config.schema import ALIAS, ClusterSpec, FileSpec, FlowSpec, keys_at
 from isthmus.config.substitute import Missing, Providers, Resolved, literal, shown
@@ -35,6 +36,10 @@ def read(document: Document, path: Path, providers: Providers) -> tuple[tuple[Fl
         raise refusal(path, problems)
     clusters = {alias: _cluster(alias, cluster) for alias, cluster in spec.clusters.items()}
     flows = tuple(_flow(flow, clusters) for flow in spec.flows)
+    if problems := [
+        _contradicted(document, at, each) for at, flow in enumerate(flows) for each in contradictions(flow)
+    ]:
+        raise refusal(path, problems)
     return flows, dict(_places(document, path, flows))
 
 
@@ -180,6 +185,10 @@ def _cross_problems(document: Document) -> Iterator[Problem]:
             yield from _end_problems(document, clusters, flow, at)
             yield from _pair_problems(document, flow, at, seen)
             yield from _timing_problems(document, flow, at)
+
+
+def _contradicted(document: Document, at: int, doubt: Doubt) -> Problem:
+    return Problem(document.line(("flows", at, *doubt.key.split("."))), doubt.text, doubt.hint)
 
 
 def _alias_problems(document: Document, clusters: dict[str, object]) -> Iterator[Problem]:

@@ -2,18 +2,19 @@
 
 Must stay true: either every flow of the file is fit to run, or ONE ConfigError tells everything that is wrong, with
 lines. Each format has a reader of its own: `flowfile` (our YAML), `properties` (MirrorMaker 2), `strimzi`, `setenv`
-and `reo` (the environment).
+and `reo` (the environment); `doubts` judges what they found.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from isthmus.config import flowfile, properties, reo, setenv, strimzi
+from isthmus.config.doubts import contradictions, doubts
 from isthmus.config.exposed import exposed
 from isthmus.config.places import Place, Problem, read_yaml, refusal
 from isthmus.config.secured import secure
@@ -70,7 +71,9 @@ def _loaded(
 ) -> Loaded:
     bare: tuple[Flow, ...] = plain(flows)
     secured, dangers = secure(bare, origin, places)
-    return Loaded(secured, (*warnings, *dangers, *_doubts(secured)), origin, places, kind, open_files)
+    found = [*(each for flow in secured for each in contradictions(flow)), *doubts(secured)]
+    told = (*warnings, *dangers, *(doubt.told(places) for doubt in found))
+    return Loaded(secured, told, origin, places, kind, open_files)
 
 
 _Read = tuple[tuple[Flow, ...], tuple[str, ...], dict[str, Place]]
@@ -111,44 +114,3 @@ def _decoded(raw: bytes, path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise refusal(path, [Problem(line, "not UTF-8 text", "save the file as UTF-8")]) from None
-
-
-# --- what is lawful, but hardly meant ---------------------------------------------------------
-
-
-def _doubts(flows: tuple[Flow, ...]) -> Iterator[str]:
-    kept = {(f.source.alias, f.target.alias) for f in flows if f.naming.policy == "identity"}
-    for source, target in sorted(kept):
-        if source < target and (target, source) in kept:
-            yield (
-                f"flows {source}->{target} and {target}->{source} both keep topic names: a topic "
-                "that both carry would go round for ever; give them topics that differ"
-            )
-    yield from _renaming_loops(flows)
-    for flow in flows:
-        if flow.naming.policy == "default" and flow.naming.separator in flow.source.alias:
-            yield (
-                f"flow {flow.name}: the alias `{flow.source.alias}` holds the separator "
-                f"`{flow.naming.separator}`, so a circle through it would not be noticed"
-            )
-        if set(flow.source.bootstrap) & set(flow.target.bootstrap):
-            yield (
-                f"flow {flow.name}: source and target name the same broker; if they are one cluster, copies "
-                "that match `topics` would be copied again"
-            )
-
-
-def _renaming_loops(flows: tuple[Flow, ...]) -> Iterator[str]:
-    """A renamed topic is known by its new name only: flows that rename differently do not know each other's copies."""
-    renaming = {(f.source.alias, f.target.alias): f.naming for f in flows if f.naming.policy == "rename"}
-    for (source, target), naming in renaming.items():
-        back = renaming.get((target, source))
-        if back is None or source > target:
-            continue
-        there_and_back = {(new, old) for old, new in naming.exact} & set(back.exact)
-        affixes = (naming.prefix, naming.suffix), (back.prefix, back.suffix)
-        if there_and_back or (affixes[0] != affixes[1] and all(any(affix) for affix in affixes)):
-            yield (
-                f"flows {source}->{target} and {target}->{source} rename differently: a topic that both carry would go "
-                "round for ever; give them topics that differ, or the same prefix and suffix"
-            )

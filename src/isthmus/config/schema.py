@@ -292,5 +292,32 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the YAML file, for editors and for the documentation."""
-    schema = FileSpec.model_json_schema(by_alias=True)
+    schema: dict[str, Any] = _with_references(FileSpec.model_json_schema(by_alias=True))
+    schema["$defs"]["Reference"] = {"type": "string", "pattern": r"\$\{.+\}", "description": "`${env:X}` and the like."}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Isthmus"}
+
+
+_REFERENCE = {"$ref": "#/$defs/Reference"}
+_ABOUT = ("title", "description", "default")
+
+
+def _with_references(node: Any) -> Any:
+    """A `${...}` may stand for every single value; a schema of a number or of some words must say so."""
+    if isinstance(node, list):
+        return [_with_references(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    walked = {key: _with_references(value) for key, value in node.items()}
+    if node.get("type") == "object" and "properties" in node:  # and not a map of fields, one of which is called so
+        walked["properties"] = {name: _or_reference(field) for name, field in walked["properties"].items()}
+    return walked
+
+
+def _or_reference(field: dict[str, Any]) -> dict[str, Any]:
+    bound = field.get("type") in ("integer", "number", "boolean") or "enum" in field or "pattern" in field
+    if "anyOf" in field:
+        return field | {"anyOf": [*field["anyOf"], _REFERENCE]}
+    if not bound:
+        return field
+    about = {key: field[key] for key in _ABOUT if key in field}
+    return about | {"anyOf": [{key: value for key, value in field.items() if key not in _ABOUT}, _REFERENCE]}

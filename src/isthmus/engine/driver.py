@@ -21,6 +21,7 @@ from isthmus.engine.lease import Lease, rival
 from isthmus.engine.offsets.keeper import GroupKeeper
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.plan import plan_flow
+from isthmus.engine.rights import hidden_topics, missing_rights, probe_id, refuse_unallowed, told
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.steering import Steering
@@ -166,9 +167,11 @@ class Driver:
         await self._reach(self._target, TargetError)
         self._look_at_abilities()
         names = await chosen_topics(self._source, self.flow)
-        refuse_nothing(self.flow, names, sorted(self._source.topics))
+        hidden = await hidden_topics(self._source, self.flow)
+        refuse_nothing(self.flow, names, sorted(self._source.topics), hidden)
+        await self._look_at_rights([*names, *hidden])
         # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
-        await self.dispatch.fence().one(f"isthmus.{self.flow.source.alias}.probe")
+        await self.dispatch.fence().one(probe_id(self.flow))
         await refuse_uncreatable(self._source, self._target, self.flow, names)
         self.scene.note((await plan_flow(self._source, self._target, self.flow)).summary())
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
@@ -191,6 +194,14 @@ class Driver:
         if self._until_caught_up:
             await self._see_ends()
         self.scene.show("running")
+
+    async def _look_at_rights(self, names: list[str]) -> None:
+        """All that is missing is told at once; only what the whole flow needs ends it."""
+        await self._target.refresh(None)
+        rights = await missing_rights(self._source, self._target, self.flow, names)
+        refuse_unallowed(self.flow, rights)
+        for line in told(rights):
+            self.scene.note(line)
 
     def _look_at_abilities(self) -> None:
         lacks = lacking(self._source.offer, self._target.offer, self.flow)

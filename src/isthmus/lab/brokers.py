@@ -36,10 +36,11 @@ _PORTS = range(20_000, 32_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One door of every broker; `properties` are set for this listener only."""
+    """One door of every broker; `properties` are set for this listener only. `advertised`: the host to tell clients."""
 
     name: str = "PLAINTEXT"
     protocol: str = "PLAINTEXT"
+    advertised: str = HOST
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -149,7 +150,7 @@ def _doors(spec: ClusterSpec, node: Node) -> dict[str, str]:
     doors = [f"{each.name}://{node.address(each.name)}" for each in spec.listeners]
     protocols = [f"{each.name}:{each.protocol}" for each in spec.listeners]
     found = {
-        "advertised.listeners": ",".join(doors),
+        "advertised.listeners": ",".join(f"{e.name}://{e.advertised}:{node.ports[e.name]}" for e in spec.listeners),
         "inter.broker.listener.name": spec.listeners[0].name,
     }
     for each in spec.listeners:

@@ -17,6 +17,8 @@ from isthmus.mm2 import policy
 from isthmus.mm2.javaregex import compile_java
 from isthmus.model import Flow
 
+_LITERAL = re.compile(r"[A-Za-z0-9_\-]+|[A-Za-z0-9_\-]+(\\?\.[A-Za-z0-9_\-]+)+")
+
 
 def split_list(text: str) -> tuple[str, ...]:
     """A comma list as Kafka reads it: trimmed, blanks dropped."""
@@ -69,6 +71,13 @@ class ConfigFilter:
 
 def _any(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
     return any(pattern.fullmatch(name) for pattern in patterns)
+
+
+def named_topics(include: Iterable[str]) -> list[str]:
+    """The topics that are asked for by name: expressions that can match one topic only."""
+    escaped = (pattern.replace(r"\.", "") for pattern in include)
+    pairs = zip(include, escaped, strict=True)
+    return [p.replace(r"\.", ".") for p, bare in pairs if _LITERAL.fullmatch(p) and "." not in bare]
 
 
 def choose(flow: Flow, topics: Iterable[str]) -> list[str]:

@@ -23,7 +23,7 @@ ALL, READ, WRITE = 2, 3, 4
 
 _TOPIC_RESOURCE = 2
 _BATCH = 500
-_OPERATIONS = {
+OPERATIONS = {
     2: "ALL",
     3: "READ",
     4: "WRITE",
@@ -50,7 +50,7 @@ class TopicAcl(NamedTuple):
 
     def __str__(self) -> str:
         word = {DENY: "DENY", ALLOW: "ALLOW"}.get(self.permission, str(self.permission))
-        operation = _OPERATIONS.get(self.operation, str(self.operation))
+        operation = OPERATIONS.get(self.operation, str(self.operation))
         return f"{word} {operation} on topic {self.topic} for {self.principal} from {self.host}"
 
 
