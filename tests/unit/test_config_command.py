@@ -12,6 +12,7 @@ from hypothesis import strategies as some
 from typer.testing import CliRunner, Result
 
 from isthmus.cli.app import app
+from isthmus.config.doubts import contradictions
 from isthmus.config.load import Loaded, load
 from isthmus.config.schema import json_schema
 from isthmus.config.written import as_yaml
@@ -209,7 +210,7 @@ FLOWS = some.builds(
     compression=some.sampled_from(["", "none", "zstd"]),
     throttle=some.integers(0, 10**12),
     tuning=some.builds(Tuning, refresh_seconds=SECONDS),
-)
+).filter(lambda flow: not any(contradictions(flow)))
 
 
 @settings(max_examples=60, deadline=None)
