@@ -214,7 +214,7 @@ class Driver:
         try:
             await client.start()
         except BrokerUnreachable as error:
-            raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
+            raise kind(error.message, where=error.where, hint=error.hint, code=error.code) from error
 
     async def _read_control(self) -> None:
         start, self._cursor = await self.journal.beginning(), await self.journal.end()

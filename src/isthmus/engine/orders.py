@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.transaction import Identity
@@ -48,6 +48,12 @@ class Order:
     dead_letters_id: uuid.UUID | None  # of the topic; None: what is too large stops its partition
     topic_rates: Mapping[str, float]  # bytes per second that this lane may read of single topics
     control_from: int  # end of the control topic when the order was made: claims are read from here
+
+
+def for_travel(order: Order) -> Order:
+    """The order without settings that hold secrets in clear; a lane needs the typed `security` alone."""
+    flow = order.flow
+    return replace(order, flow=replace(flow, source=flow.source.for_travel(), target=flow.target.for_travel()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
