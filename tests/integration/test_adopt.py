@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from tests.crossing import Crossing, cross
 from tests.integration.command import Writing, committed, isthmus, wait_for, yaml_file
 from tests.integration.mirrormaker import MirrorMaker
-from tests.integration.sources import KEPT, Pair, numbered, read, write
+from tests.integration.sources import KEPT, Pair, numbered, producer, read, send, write
 from tests.integration.test_groups import PARTITIONS, assert_exact, commit_at_random, flow_with_groups, write_plain
 
 from isthmus.engine.adopt import Exchange, Handover
@@ -56,6 +57,22 @@ def planned(flow: Flow, **names: str) -> Handover:
     return asyncio.run(plan())
 
 
+def taken(flow: Flow, *, accept_duplicates: bool = False, **names: str) -> Handover:
+    async def adopt() -> Handover:
+        async with Exchange(flow, **names) as exchange:
+            return await exchange.adopt(accept_duplicates=accept_duplicates)
+
+    return asyncio.run(adopt())
+
+
+def given_back(flow: Flow, **names: str) -> Handover:
+    async def release() -> Handover:
+        async with Exchange(flow, **names) as exchange:
+            return await exchange.release(write=True)
+
+    return asyncio.run(release())
+
+
 def states(found: Handover) -> dict[int, tuple[str, int, int]]:
     return {row.partition: (row.state, row.stored, row.next) for row in found.rows}
 
@@ -80,8 +97,8 @@ def test_mirrormaker_isthmus_and_mirrormaker_again_copy_every_record_once(
         producing.enter_context(Writing(lab["east"].bootstrap, topic_name, PARTITIONS, per_second=100))
         with mirror:
             mirror.until(lambda: copied(lab, remote) > 2_000, "it copies", LONG_S)
-            running = isthmus("adopt", mirror.file, "--from", "mm2", "--yes")
-            assert (running.code, "MM2_RUNS" in running.err) == (RivalError.exit_code, True), running
+            with pytest.raises(RivalError, match="MirrorMaker 2 still runs"):
+                taken(flow)
             places = commit_at_random(lab, alias, topic_name, groups=6)
             mirror.until(lambda: len(read(lab["west"].bootstrap, f"{alias}.checkpoints.internal")), "groups", LONG_S)
             mirror.kill()
@@ -153,8 +170,7 @@ def test_what_a_killed_mirrormaker_had_not_stored_is_not_copied_again(
     """At least once: its offsets lag behind its records. It began where Isthmus had stopped."""
     east, remote = lab["east"].bootstrap, f"{alias}.{topic_name}"
     lab["east"].create_topic(topic_name, 3, configs=KEPT)
-    flow = Pair(lab).flow(topics=replace(flow_with_groups(lab, topic_name, alias).topics))
-    flow = replace(flow, source=replace(flow.source, alias=alias))
+    flow = named(Pair(lab).flow(), alias, topic_name)
     write(east, topic_name, numbered(600, partitions=2))
     cross(flow)
     write(east, topic_name, numbered(900, first=600, partitions=3))
@@ -166,7 +182,7 @@ def test_what_a_killed_mirrormaker_had_not_stored_is_not_copied_again(
     wait_for(lambda: not planned(flow).group_state, 60, "its group has lost its members")
     expected = {0: ("further", 300, 600), 1: ("further", 300, 600), 2: ("further", -1, 300)}
     assert states(planned(flow)) == expected
-    assert proven_end(lab, flow) == [300, 300, -1], "a plan changes nothing"
+    assert states(planned(flow)) == expected, "a plan changes nothing"
 
     adopted = isthmus("adopt", mirror.file, "--from", "mm2", "--yes")
 
@@ -176,8 +192,33 @@ def test_what_a_killed_mirrormaker_had_not_stored_is_not_copied_again(
     assert proven(lab, topic_name, alias) == 1_800
 
 
-def proven_end(lab: Lab, flow: Flow) -> list[int]:
-    return [row.stored for row in planned(flow).rows]
+def test_a_transaction_that_a_killed_task_left_open_is_decided_before_its_offsets_are_read(
+    lab: Lab, topic_name: str, alias: str
+) -> None:
+    """A task of exactly-once mode by its transactional id; it had written records and progress, and no end."""
+    west, remote = lab["west"].bootstrap, f"{alias}.{topic_name}"
+    lab["east"].create_topic(topic_name, configs=KEPT)
+    write(lab["east"].bootstrap, topic_name, numbered(50))
+    flow = named(Pair(lab).flow(), alias, topic_name)
+    cross(flow)
+    write(lab["east"].bootstrap, topic_name, numbered(50, first=50))
+    task = producer(west, transactional_id=f"{alias}-mm2-MirrorSourceConnector-0")
+    task.begin_transaction()
+    send(task, remote, numbered(50, first=50))
+    send(task, flow.progress_topic, [{"key": progress_key(CONNECTOR, alias, topic_name, 0), "value": b'{"offset":99}'}])
+    assert states(planned(flow)) == {0: ("uncertain", 50, 50)}
+
+    found = taken(flow)
+
+    assert states(found) == {0: ("exact", 50, 50)}
+    with pytest.raises(KafkaException, match="_FENCED"):
+        task.commit_transaction(20)
+    cross(flow)
+    assert proven(lab, topic_name, alias) == 100
+
+
+def named(flow: Flow, alias: str, topic: str) -> Flow:
+    return replace(flow, source=replace(flow.source, alias=alias), topics=replace(flow.topics, include=(topic,)))
 
 
 # ---- names of Strimzi, and what is not certain ---------------------------------------------------
@@ -208,24 +249,17 @@ def test_offsets_of_strimzi_are_taken_over_and_given_back(
     topic = _strimzi(lab, alias, topic_name, {0: 99, 1: 59})
     write(east, topic_name, numbered(100, first=200, partitions=2))
     file = yaml_file(tmp_path, east, west, alias=alias, topics=[topic_name])
-    words = (file, "--offsets-topic", topic)
+    flow = named(Pair(lab).flow(), alias, topic_name)
+    expected = {0: ("exact", 100, 100), 1: ("further", 60, 100)}
 
-    shown = isthmus("adopt", *words, "--from", "mm2")
+    shown = isthmus("adopt", file, "--from", "mm2", "--offsets-topic", topic)
     assert shown.code == 0, shown
     assert "Nothing was changed" in shown.out
-    done = isthmus("adopt", *words, "--from", "mm2", "--yes", "-o", "json").json()
-    assert [(row["state"], row["stored"], row["next"]) for row in done["rows"] if row["topic"] == topic_name] == [
-        ("exact", 100, 100),
-        ("further", 60, 100),
-    ]
-    flow = Pair(lab).flow()
-    flow = replace(
-        flow, source=replace(flow.source, alias=alias), topics=replace(flow.topics, include=(f"{topic_name}",))
-    )
+    assert states(taken(flow, offsets_topic=topic)) == expected
     cross(flow)
     assert proven(lab, topic_name, alias) == 300
 
-    assert isthmus("release", *words, "--to", "mm2", "--yes").code == 0
+    assert given_back(flow, offsets_topic=topic).done
     found = [parse_progress(key or b"", value) for _, key, value in read(west, topic)]
     assert {(one.partition, one.offset) for one in found[2:] if one is not None} >= {(0, 149), (1, 149)}
 
@@ -241,17 +275,15 @@ def test_where_it_is_not_certain_the_operator_decides(lab: Lab, topic_name: str,
     write(east, topic_name, numbered(50, partition=2))
     topic = _strimzi(lab, alias, topic_name, {0: 39, 1: 9, 2: 19})
     file = yaml_file(tmp_path, east, west, alias=alias, topics=[topic_name])
-    words = ("adopt", file, "--from", "mm2", "--offsets-topic", topic, "--yes")
-
-    refused = isthmus(*words)
+    refused = isthmus("adopt", file, "--from", "mm2", "--offsets-topic", topic, "--yes")
     assert (refused.code, "NOT_CERTAIN" in refused.err) == (TargetError.exit_code, True), refused
     assert "for 3 partitions" in refused.err
-    done = isthmus(*words, "--accept-duplicates", "-o", "json").json()
-    assert [row["next"] for row in done["rows"] if row["topic"] == topic_name] == [40, 10, 20]
+    found = taken(named(Pair(lab).flow(), alias, topic_name), accept_duplicates=True, offsets_topic=topic)
+    assert [row.next for row in found.rows] == [40, 10, 20]
 
 
-def test_a_flow_that_mirrormaker_never_had_is_refused(lab: Lab, topic_name: str, alias: str, tmp_path: Path) -> None:
+def test_a_flow_that_mirrormaker_never_had_is_refused(lab: Lab, topic_name: str, alias: str) -> None:
     lab["east"].create_topic(topic_name)
-    file = yaml_file(tmp_path, lab["east"].bootstrap, lab["west"].bootstrap, alias=alias, topics=[topic_name])
-    refused = isthmus("adopt", file, "--from", "mm2")
-    assert (refused.code, "NO_MM2" in refused.err) == (TargetError.exit_code, True), refused
+    with pytest.raises(TargetError, match="no offsets of a MirrorMaker 2") as error:
+        planned(named(Pair(lab).flow(), alias, topic_name))
+    assert error.value.code == "NO_MM2"
