@@ -117,7 +117,7 @@ class Exchange:
                 if found.uncertain and not accept_duplicates:
                     raise self._not_certain(found)
                 goals = {TopicPartition(row.topic, row.partition): row.next for row in found.rows if row.next >= 0}
-                await ours.store({tp: offset for tp, offset in goals.items() if known[tp] != offset})
+                await ours.store({tp: offset for tp, offset in goals.items() if known.get(tp) != offset})
         return replace(found, done=True)
 
     async def _look(self, mm2: Mm2, stored: Mapping[TopicPartition, int]) -> Handover:
@@ -169,7 +169,7 @@ class Exchange:
             for number in sorted(self._source.topics[name].partitions)
         ]
         here = [source for source, _ in pairs]
-        there = [tp for _, tp in pairs if self._target.leader(tp) >= 0]
+        there = [tp for _, tp in pairs if self._exists(tp)]
         starts, ends = await _edges(self._source, here)
         starts_there, ends_there = await _edges(self._target, there)
         written = await settled_offsets(self._target, there, LATEST)
@@ -185,6 +185,11 @@ class Exchange:
             )
             for source, target in pairs
         ]
+
+    def _exists(self, tp: TopicPartition) -> bool:
+        """Not whether it has a leader just now: one that has none is waited for, or it would look empty."""
+        info = self._target.topics.get(tp.topic)
+        return info is not None and tp.partition in info.partitions
 
     # -- giving back -----------------------------------------------------------------------------
 
