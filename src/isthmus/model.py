@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 NO_ID = uuid.UUID(int=0)
+REGISTER = "isthmus-producers.internal"  # one in each cluster: producer ids of every flow into it
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -111,6 +112,14 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Records that flows brought into the source from this cluster are not carried on, in these of its topics."""
+
+    origin: str  # alias
+    topics: Topics = Topics(exclude=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """Knobs with measured defaults; none of them changes what is delivered, only when."""
 
@@ -146,6 +155,8 @@ class Flow:
     starts: tuple[Start, ...] = ()
     compression: str = ""  # "" keeps what the source has | none | gzip | snappy | lz4 | zstd
     throttle: int = 0  # bytes per second over all lanes; 0: none
+    cut_from: tuple[str, ...] = ()  # aliases: as `cuts` for all topics, asked for by the file
+    cuts: tuple[Cut, ...] = ()  # concluded from the other flows of the file
     tuning: Tuning = Tuning()
 
     @property
@@ -169,6 +180,15 @@ class Flow:
     @property
     def keeps_index(self) -> bool:
         return self.mm2_topics.offset_syncs or self.mm2_topics.checkpoints or self.mm2_topics.group_offsets
+
+    @property
+    def all_cuts(self) -> tuple[Cut, ...]:
+        return (*(Cut(origin=alias) for alias in self.cut_from), *self.cuts)
+
+    @property
+    def keeps_register(self) -> bool:
+        """Where names do not tell where a topic came from, whoever reads the target knows our batches by their id."""
+        return self.naming.policy != "default" or bool(self.all_cuts)
 
     def transactional_id(self, lane: int, turn: int) -> str:
         return f"isthmus.{self.source.alias}.{lane}.{'ab'[turn]}"

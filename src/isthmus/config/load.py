@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from isthmus.config import flowfile, properties, reo, setenv, strimzi
+from isthmus.config.circles import circle_problems, with_cuts
 from isthmus.config.places import Place, Problem, read_yaml, refusal
 from isthmus.config.substitute import Providers, plain
 from isthmus.errors import ConfigError
@@ -59,7 +60,9 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Loaded:
 def _loaded(
     flows: tuple[Flow, ...], warnings: tuple[str, ...], origin: Path, places: Mapping[str, Place], kind: str
 ) -> Loaded:
-    bare: tuple[Flow, ...] = plain(flows)
+    bare: tuple[Flow, ...] = with_cuts(plain(flows))
+    if problems := list(circle_problems(bare)):
+        raise refusal(origin, problems)
     return Loaded(bare, (*warnings, *_doubts(bare)), origin, places, kind)
 
 
@@ -107,13 +110,6 @@ def _decoded(raw: bytes, path: Path) -> str:
 
 
 def _doubts(flows: tuple[Flow, ...]) -> Iterator[str]:
-    kept = {(f.source.alias, f.target.alias) for f in flows if f.naming.policy == "identity"}
-    for source, target in sorted(kept):
-        if source < target and (target, source) in kept:
-            yield (
-                f"flows {source}->{target} and {target}->{source} both keep topic names: a topic "
-                "that both carry would go round for ever; give them topics that differ"
-            )
     yield from _renaming_loops(flows)
     for flow in flows:
         if flow.naming.policy == "default" and flow.naming.separator in flow.source.alias:
@@ -129,16 +125,19 @@ def _doubts(flows: tuple[Flow, ...]) -> Iterator[str]:
 
 
 def _renaming_loops(flows: tuple[Flow, ...]) -> Iterator[str]:
-    """A renamed topic is known by its new name only: flows that rename differently do not know each other's copies."""
+    """A renamed topic is known by its new name only: flows that rename differently do not know each other's copies.
+
+    Their records are cut, but empty topics with ever longer names would be created.
+    """
     renaming = {(f.source.alias, f.target.alias): f.naming for f in flows if f.naming.policy == "rename"}
     for (source, target), naming in renaming.items():
         back = renaming.get((target, source))
         if back is None or source > target:
             continue
-        there_and_back = {(new, old) for old, new in naming.exact} & set(back.exact)
         affixes = (naming.prefix, naming.suffix), (back.prefix, back.suffix)
-        if there_and_back or (affixes[0] != affixes[1] and all(any(affix) for affix in affixes)):
+        if affixes[0] != affixes[1] and all(any(affix) for affix in affixes):
             yield (
-                f"flows {source}->{target} and {target}->{source} rename differently: a topic that both carry would go "
-                "round for ever; give them topics that differ, or the same prefix and suffix"
+                f"flows {source}->{target} and {target}->{source} rename differently: of a topic that both carry, "
+                "copies of copies would be created without end, and stay empty; give them topics that differ, or "
+                "the same prefix and suffix"
             )

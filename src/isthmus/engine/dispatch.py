@@ -17,6 +17,7 @@ from isthmus.engine.fencing import Fence
 from isthmus.engine.lease import Lease
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.orders import Assignment, Order, Receipt
+from isthmus.engine.registrar import Registrar
 from isthmus.engine.roster import Roster
 from isthmus.engine.writer import CONNECTOR
 from isthmus.mm2.progress import java_partition, progress_key
@@ -30,7 +31,13 @@ class Dispatch:
     """The orders of one flow."""
 
     def __init__(
-        self, target: Client, journal: Journal, roster: Roster, lease: Lease, waiting: Callable[[str], None]
+        self,
+        target: Client,
+        journal: Journal,
+        roster: Roster,
+        registrar: Registrar,
+        lease: Lease,
+        waiting: Callable[[str], None],
     ) -> None:
         self.ledger = Ledger(target, roster.flow.progress_topic, roster.flow.source.alias, CONNECTOR)
         self.until: dict[TopicPartition, int] = {}  # where "caught up" lies, when the run ends there
@@ -41,6 +48,7 @@ class Dispatch:
         self._target = target
         self._journal = journal
         self._roster = roster
+        self._registrar = registrar
         self._lease = lease
         self._waiting = waiting
 
@@ -76,6 +84,7 @@ class Dispatch:
         progress = [TopicPartition(self._flow.progress_topic, n) for n in sorted(numbers)]
         targets = [self._roster.target_of(tp) for tp in sources]
         identities, floors = await self.fence().lane(lane, targets, progress)
+        await self._registrar.record(identities)
         async with self._ledger_lock:
             await self.ledger.advance(floors)
             self.ledger.refuse_strangers(set(sources), {who.producer_id for who in identities})
@@ -95,6 +104,8 @@ class Dispatch:
             progress_id=self._target.topic_id(self._flow.progress_topic),
             progress_partitions=count,
             control_from=await self._journal.end(),
+            origin=self._registrar.origin,
+            register_id=self._registrar.source_register,
         )
 
     def assignment(self, source: TopicPartition, view: ControlView) -> Assignment:

@@ -20,13 +20,14 @@ from isthmus.engine.lease import Lease, rival
 from isthmus.engine.offsets.keeper import GroupKeeper
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.plan import plan_flow
+from isthmus.engine.registrar import RECORD, Registrar
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.steering import Steering
 from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_uncreatable
 from isthmus.engine.upkeep import Upkeep
-from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceError, TargetError, WireError
-from isthmus.model import Flow, TopicPartition
+from isthmus.errors import BrokerUnreachable, IsthmusError, LoopError, RivalError, SourceError, TargetError, WireError
+from isthmus.model import REGISTER, Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
@@ -70,8 +71,9 @@ class Driver:
         self._lease = Lease(flow, self.journal)
         self.view = ControlView()
         self._cursor = 0
-        self._roster = Roster(flow, self._source, self._target, self.journal, self.scene)
-        self.dispatch = Dispatch(self._target, self.journal, self._roster, self._lease, self._waits)
+        self._registrar = Registrar(flow, self._source, self._target, self.journal)
+        self._roster = Roster(flow, self._source, self._target, self.journal, self.scene, self._registrar)
+        self.dispatch = Dispatch(self._target, self.journal, self._roster, self._registrar, self._lease, self._waits)
         self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self._roster.remotes)
         self._groups = GroupKeeper(
             flow, self._source, self._target, self._roster.remotes, self._positions, self._upkeep.tell
@@ -175,8 +177,9 @@ class Driver:
         await self._lease.acquire(self.view, take_over=self._take_over)
         self._standing.append(asyncio.ensure_future(self._lease.keep(self.scene.note)))
         for topic in self._forget:
-            self.view.values.pop(f"topic/{topic}", None)
-        await self._roster.look(self.view)
+            self.view.values.pop(RECORD if topic == REGISTER else f"topic/{topic}", None)
+        await self._registrar.open(self.view)
+        await self._roster.look(self.view, starts=self.flow.starts)
         await self.dispatch.fence_everyone(self.view, self.flow.lanes)
         await self.dispatch.ledger.open(self.view.values.get("snapshot"))
         await self.dispatch.ledger.advance()
@@ -220,7 +223,7 @@ class Driver:
             try:
                 order = await self._make_order(lane)
                 receipt = None if order is None else await self._run_order(order)
-            except RivalError:
+            except (RivalError, LoopError):
                 raise
             except (TimeoutError, IsthmusError) as error:
                 if self._stopping.is_set():

@@ -11,7 +11,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from isthmus.model import Flow, TopicPartition
+from isthmus.engine.register import Origin
+from isthmus.model import NO_ID, Flow, TopicPartition
 from isthmus.wire.transaction import Identity
 
 
@@ -44,6 +45,8 @@ class Order:
     progress_id: uuid.UUID
     progress_partitions: int
     control_from: int  # end of the control topic when the order was made: claims are read from here
+    origin: Origin | None = None  # what new producer ids are put on record with; None: they are not
+    register_id: uuid.UUID = NO_ID  # of the source's register, which the lane reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,126 @@
+"""The driver's part in cutting loops: puts producer ids on record in the target before they are used, and stops what
+could go round.
+
+A topic with records on both clusters, of which nobody knows whether they were copied before (by MirrorMaker 2, say),
+is not begun without a word from the operator: copies of that time carry no id that is on record. It is safe where the
+source's topic was empty when the first flow that keeps a register came, where it is empty now, or where nothing was
+ever written to the target's. What must stay true: a register that a flow has relied on is the same for ever; its
+topic id stands in the control topic. Reading batches is left to `sieve`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+
+from isthmus.engine import control
+from isthmus.engine.control import ControlView
+from isthmus.engine.orders import Stop
+from isthmus.engine.register import Origin, Register, register_lost
+from isthmus.engine.survey import Route
+from isthmus.mm2.javaregex import compile_java
+from isthmus.mm2.policy import HEARTBEATS
+from isthmus.model import NO_ID, REGISTER, Flow, Start, TopicPartition
+from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import EARLIEST, LATEST, settled_offsets
+from isthmus.wire.journal import Journal
+from isthmus.wire.transaction import Identity
+
+RECORD = "register"  # key in the control topic
+
+
+class Registrar:
+    """Of one flow; does nothing for flows whose names tell where a topic came from."""
+
+    def __init__(self, flow: Flow, source: Client, target: Client, journal: Journal) -> None:
+        self._flow = flow
+        self._source = source
+        self._target = target
+        self._journal = journal
+        self._there = Register(source)
+        self._here = Register(target)
+        self._recorded: set[int] = set()
+
+    @property
+    def origin(self) -> Origin | None:
+        """What the flow's lanes write into the register; None: nothing."""
+        if not self._flow.keeps_register:
+            return None
+        return Origin(self._flow.name, self._flow.source.alias, self._source.cluster_id)
+
+    @property
+    def source_register(self) -> uuid.UUID:
+        return self._source.topic_id(REGISTER)
+
+    async def open(self, view: ControlView) -> None:
+        """LoopError if a register is not the one that this flow has used before."""
+        used = {"source": self._source} if self._flow.all_cuts else {}
+        used |= {"target": self._target} if self.origin is not None else {}
+        then = view.values.get(RECORD, {})
+        now = dict(then)
+        for side, client in used.items():
+            await client.refresh([REGISTER])
+            seen, known = client.topic_id(REGISTER), uuid.UUID(then.get(side, str(NO_ID)))
+            if seen != known and NO_ID not in (seen, known):
+                raise register_lost(client)
+            now[side] = str(seen)
+        if now != then:
+            await control.write(self._journal, {RECORD: now})
+            view.values[RECORD] = now
+
+    async def record(self, identities: Iterable[Identity]) -> None:
+        """To be called before the first batch under these ids."""
+        if self.origin is None:
+            return
+        await self._target.refresh([REGISTER])
+        self._here.check()
+        if fresh := {who.producer_id for who in identities} - self._recorded:
+            await self._here.record(fresh, self.origin)
+            self._recorded |= fresh
+
+    # -- topics that begin ---------------------------------------------------------------------
+
+    async def mark_empty(self, routes: Sequence[Route]) -> None:
+        """Tell flows that lead away from the target which of these topics hold no copies of earlier days."""
+        if self.origin is not None:
+            written = await _ends(self._target, [(r.target, r.partitions) for r in routes])
+            await self._here.mark_empty(_mark(r.target, r.target_id) for r in routes if not written[r.target])
+
+    async def doubtful(self, routes: Sequence[Route], starts: tuple[Start, ...]) -> list[Stop]:
+        """Those of these new topics that must not begin as they are."""
+        asked = [r for r in routes if not _has_start(r, starts) and not r.source.endswith(HEARTBEATS)]
+        if not self._flow.all_cuts or not asked:
+            return []
+        await self._there.catch_up()
+        asked = [r for r in asked if _mark(r.source, r.source_id) not in self._there.empty]
+        there = await _ends(self._target, [(r.target, r.partitions) for r in asked])
+        here = await _ends(self._source, [(r.source, r.partitions) for r in asked if there[r.target]], held=True)
+        return [self._stop(r) for r in asked if here.get(r.source)]
+
+    def _stop(self, route: Route) -> Stop:
+        source, target = self._flow.source.alias, self._flow.target.alias
+        return Stop(
+            source=TopicPartition(route.source, 0),
+            code="HISTORY",
+            message=f"{route.source} on {source} and {route.target} on {target} both have records from before these "
+            "flows: which of them were copied already is not known",
+            hint=f"give {self._flow.name} a `start` for it and run it again: `latest` leaves out what is there, "
+            "`earliest` takes all of it, which is right if nothing was ever copied from one to the other",
+        )
+
+
+def _has_start(route: Route, starts: tuple[Start, ...]) -> bool:
+    return any(compile_java(start.topics).fullmatch(route.source) for start in starts)
+
+
+def _mark(topic: str, topic_id: uuid.UUID) -> str:
+    """Brokers before 2.8 have no ids."""
+    return topic if topic_id == NO_ID else str(topic_id)
+
+
+async def _ends(client: Client, topics: Sequence[tuple[str, int]], *, held: bool = False) -> dict[str, bool]:
+    """Whether anything was ever written to each topic; with `held`, whether anything of it is left."""
+    partitions = [TopicPartition(name, number) for name, count in topics for number in range(count)]
+    ends = await settled_offsets(client, partitions, LATEST)
+    begins = await settled_offsets(client, partitions, EARLIEST) if held else {}
+    return {name: any(ends[tp] > begins.get(tp, 0) for tp in partitions if tp.topic == name) for name in dict(topics)}
