@@ -117,6 +117,7 @@ class Cut:
 
     origin: str  # alias
     topics: Topics = Topics(exclude=())
+    brings: Topics = Topics(exclude=())  # what the flow from there into the source carries by now, as far as known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

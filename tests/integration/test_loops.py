@@ -54,18 +54,20 @@ BUSY = dataclasses.replace(QUICK, commit_interval_ms=50, merge_below_bytes=2_000
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(scope="module", autouse=True)
-def clients() -> Iterator[None]:
-    yield
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Clusters of their own: flows of other tests, which keep names one way only, would be refused beside these."""
+    with Lab([ClusterSpec(name=name) for name in ("east", "west", "far")]) as clusters:
+        yield clusters
     forget_clients()
 
 
-def twins(lab: Lab, topic: str, **changes: Any) -> tuple[Flow, Flow]:
-    """East to west and back, under aliases of their own: that they are twins is known by cluster ids."""
+def twins(lab: Lab, topic: str, here: str = "east", there: str = "west", **changes: Any) -> tuple[Flow, Flow]:
+    """There and back, under aliases of their own: that they are twins is known by cluster ids."""
     settings = {"naming": KEEP, "tuning": BUSY, **changes}
-    there = flow_between(lab, topic, alias=unique("e"), cut_from=("west",), **settings)
-    back = flow_between(lab, topic, source="west", target="east", alias=unique("w"), cut_from=("east",), **settings)
-    return there, back
+    forth = flow_between(lab, topic, source=here, target=there, alias=unique("e"), cut_from=(there,), **settings)
+    back = flow_between(lab, topic, source=there, target=here, alias=unique("w"), cut_from=(here,), **settings)
+    return forth, back
 
 
 class Author(threading.Thread):
@@ -157,6 +159,51 @@ def send_round(lab: Lab, topic: str, authors: list[Author]) -> None:
             author.written[partition].append(value)
         arrived = [(partition, None, value) for partition in (0, 1)]
         wait_until(lambda: set(arrived) <= set(read(lab[there].bootstrap, topic)), f"{value!r} on {there}")  # noqa: B023
+
+
+def flows_of(lab: Lab, folder: Path, topic: str, *ends: str) -> list[Flow]:
+    """By a file, which finds out by itself what is to be cut."""
+    lines = ["clusters:", *(f"  {name}: {{bootstrap: '{lab[name].bootstrap}'}}" for name in lab.clusters), "flows:"]
+    for pair in ends:
+        source, target = pair.split("->")
+        lines.append(f"  - {{from: {source}, to: {target}, naming: identity, topics: {topic}}}")
+    file = folder / "flows.yaml"
+    file.write_text("\n".join(lines))
+    changes: dict[str, Any] = {"tuning": QUICK, "mm2_topics": RECORDS_ONLY, "sync": Sync(configs=False)}
+    return [dataclasses.replace(flow, **changes) for flow in load(file).flows]
+
+
+async def all_cross(flows: list[Flow]) -> list[FlowStatus]:
+    return await asyncio.gather(*(Driver(flow, InThread(), until_caught_up=True).run() for flow in flows))
+
+
+def test_a_chain_carries_everything_to_its_end(lab: Lab, tmp_path: Path, topic_name: str) -> None:
+    """First of all: no flow back may have been here, or a chain that does not cut is refused."""
+    first, second = flows_of(lab, tmp_path, topic_name, "east->west", "west->far")
+    lab["east"].create_topic(topic_name, configs=KEPT)
+    write(lab["east"].bootstrap, topic_name, numbered(10))
+    assert cross(first).records == 10
+    write(lab["west"].bootstrap, topic_name, numbered(5, first=10))
+    assert cross(second).records == 15
+    assert values(lab["far"].bootstrap, topic_name) == [b"v%d" % n for n in range(15)]
+
+
+def test_a_flow_that_does_not_know_of_the_way_back_is_refused_and_ended(lab: Lab, topic_name: str) -> None:
+    lab["east"].create_topic(topic_name, configs=KEPT)
+    write(lab["east"].bootstrap, topic_name, numbered(10))
+    there, back = twins(lab, topic_name, "east", "far")
+    careless = dataclasses.replace(there, cut_from=())
+    with Crossing(careless) as running:
+        running.until_copied(10)
+        write(lab["far"].bootstrap, topic_name, numbered(5, first=10))
+        assert cross(back).records == 5
+        wait_until(lambda: running.error is not None, "the careless flow ends")
+    with pytest.raises(LoopError) as caught:
+        cross(careless, take_over=True)  # or the lease of the one that failed would be waited for
+    for error in (running.error, caught.value):
+        assert isinstance(error, LoopError)
+        assert (error.code, "cut_from: [far]" in error.hint) == ("UNCUT", True)
+    assert cross(there, take_over=True).records == 0
 
 
 def test_both_directions_under_load_through_restarts_and_new_producer_ids(
@@ -253,78 +300,43 @@ def test_history_on_both_sides_needs_a_word_about_where_to_start(lab: Lab, topic
     assert cross(there).records == 0
 
 
-# ---- three clusters ----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Lab]:
-    with Lab([ClusterSpec(name=name) for name in ("north", "south", "far")]) as clusters:
-        yield clusters
-
-
-def flows_of(three: Lab, folder: Path, topic: str, *ends: str) -> list[Flow]:
-    """By a file, which finds out by itself what is to be cut."""
-    lines = ["clusters:", *(f"  {name}: {{bootstrap: '{three[name].bootstrap}'}}" for name in three.clusters), "flows:"]
-    for pair in ends:
-        source, target = pair.split("->")
-        lines.append(f"  - {{from: {source}, to: {target}, naming: identity, topics: {topic}}}")
-    file = folder / "flows.yaml"
-    file.write_text("\n".join(lines))
-    changes: dict[str, Any] = {"tuning": QUICK, "mm2_topics": RECORDS_ONLY, "sync": Sync(configs=False)}
-    return [dataclasses.replace(flow, **changes) for flow in load(file).flows]
-
-
-async def all_cross(flows: list[Flow]) -> list[FlowStatus]:
-    return await asyncio.gather(*(Driver(flow, InThread(), until_caught_up=True).run() for flow in flows))
-
-
-def test_in_a_mesh_every_record_is_everywhere_once(three: Lab, tmp_path: Path, topic_name: str) -> None:
-    names = ("north", "south", "far")
-    flows = flows_of(three, tmp_path, topic_name, *(f"{a}->{b}" for a, b in itertools.permutations(names, 2)))
+def test_in_a_mesh_every_record_is_everywhere_once(lab: Lab, tmp_path: Path, topic_name: str) -> None:
+    names = ("east", "west", "far")
+    flows = flows_of(lab, tmp_path, topic_name, *(f"{a}->{b}" for a, b in itertools.permutations(names, 2)))
     for name in names:
-        three[name].create_topic(topic_name, configs=KEPT)
+        lab[name].create_topic(topic_name, configs=KEPT)
     asyncio.run(all_cross(flows))
     for name in names:
-        write(three[name].bootstrap, topic_name, [{"value": f"{name}-{n}".encode()} for n in range(20)])
+        write(lab[name].bootstrap, topic_name, [{"value": f"{name}-{n}".encode()} for n in range(20)])
     asyncio.run(all_cross(flows))
     again = asyncio.run(all_cross(flows))
     assert [status.records for status in again] == [0] * 6
     everything = sorted(f"{name}-{n}".encode() for name in names for n in range(20))
     for name in names:
-        assert sorted(v for v in values(three[name].bootstrap, topic_name) if v) == everything
+        assert sorted(v for v in values(lab[name].bootstrap, topic_name) if v) == everything
 
 
-def test_a_chain_carries_everything_to_its_end(three: Lab, tmp_path: Path, topic_name: str) -> None:
-    first, second = flows_of(three, tmp_path, topic_name, "north->south", "south->far")
-    three["north"].create_topic(topic_name, configs=KEPT)
-    write(three["north"].bootstrap, topic_name, numbered(10))
-    assert cross(first).records == 10
-    write(three["south"].bootstrap, topic_name, numbered(5, first=10))
-    assert cross(second).records == 15
-    assert values(three["far"].bootstrap, topic_name) == [b"v%d" % n for n in range(15)]
-
-
-def test_a_lost_register_is_refused_on_both_sides_of_it(three: Lab, tmp_path: Path, topic_name: str) -> None:
-    there, back = flows_of(three, tmp_path, topic_name, "north->south", "south->north")
-    three["north"].create_topic(topic_name, configs=KEPT)
-    write(three["north"].bootstrap, topic_name, numbered(10))
+def test_a_lost_register_is_refused_on_both_sides_of_it(lab: Lab, tmp_path: Path, topic_name: str) -> None:
+    there, back = flows_of(lab, tmp_path, topic_name, "east->west", "west->east")
+    lab["east"].create_topic(topic_name, configs=KEPT)
+    write(lab["east"].bootstrap, topic_name, numbered(10))
     assert cross(there).records == 10
     assert cross(back).records == 0
-    south = three["south"]
+    west = lab["west"]
     with Crossing(back) as running:
         running.until(lambda status: status.state == "running" and bool(running.runner.orders))
-        south.delete_topic(REGISTER)
-        wait_until(lambda: partition_count(south.bootstrap, REGISTER) == 0, "the register is gone")
-        south.create_topic(REGISTER)
-        write(south.bootstrap, topic_name, numbered(1, first=10), client_id="never seen before")
+        west.delete_topic(REGISTER)
+        wait_until(lambda: partition_count(west.bootstrap, REGISTER) == 0, "the register is gone")
+        west.create_topic(REGISTER)
+        write(west.bootstrap, topic_name, numbered(1, first=10), client_id="never seen before")
         wait_until(lambda: running.error is not None, "the running flow ends")
     assert isinstance(running.error, LoopError)
     for flow in (there, back):
         with pytest.raises(LoopError, match="deleted or made anew") as caught:
-            cross(flow)
+            cross(flow, take_over=True)
         assert caught.value.code == "REGISTER_LOST"
         assert f"--forget {REGISTER}" in caught.value.hint
-    assert len(values(three["north"].bootstrap, topic_name)) == 10
+    assert len(values(lab["east"].bootstrap, topic_name)) == 10
 
-    assert cross(there, forget=(REGISTER,)).records == 0
+    assert cross(there, forget=(REGISTER,), take_over=True).records == 0
     assert cross(there).records == 0

@@ -30,7 +30,8 @@ def origins(flow: Flow) -> set[str]:
 
 def test_two_ways_leave_out_what_came_from_the_other(tmp_path: Path) -> None:
     there, back = loaded(tmp_path, "a->b", "b->a").flows
-    assert (there.all_cuts, back.all_cuts) == ((Cut(origin="b"),), (Cut(origin="a"),))
+    both = Topics(include=(".*",))
+    assert (there.all_cuts, back.all_cuts) == ((Cut(origin="b", brings=both),), (Cut(origin="a", brings=both),))
     assert there.keeps_register and back.keeps_register
 
 
@@ -76,7 +77,7 @@ def test_in_a_full_mesh_each_flow_carries_only_what_was_written_at_its_source(tm
 
 def test_a_direct_flow_cuts_only_the_topics_that_it_carries(tmp_path: Path) -> None:
     flows = loaded(tmp_path, "a->b", "b->c", "a->c", ac="orders").flows
-    assert flows[1].all_cuts == (Cut(origin="a", topics=Topics(include=("orders",))),)
+    assert flows[1].all_cuts == (Cut(origin="a", topics=Topics(include=("orders",)), brings=Topics()),)
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,11 @@ def _cuts(flow: Flow, flows: tuple[Flow, ...]) -> Iterator[Cut]:
     source, target = flow.source.alias, flow.target.alias
     back = by_ends.get((target, source))
     if back is not None and {flow.naming.policy, back.naming.policy} != {"default"}:
-        yield Cut(origin=target)
+        yield Cut(origin=target, brings=back.topics) if _keep_names(flow, back) else Cut(origin=target)
     for (origin, end), direct in by_ends.items():
         first = by_ends.get((origin, source))
         if end == target and origin != source and first is not None and _keep_names(first, flow, direct):
-            yield Cut(origin=origin, topics=direct.topics)
+            yield Cut(origin=origin, topics=direct.topics, brings=first.topics)
 
 
 def _keep_names(*flows: Flow) -> bool:

@@ -18,6 +18,8 @@ from isthmus.engine.control import ControlView
 from isthmus.engine.orders import Stop
 from isthmus.engine.register import Origin, Register, register_lost
 from isthmus.engine.survey import Route
+from isthmus.errors import LoopError
+from isthmus.mm2.filters import TopicFilter
 from isthmus.mm2.javaregex import compile_java
 from isthmus.mm2.policy import HEARTBEATS
 from isthmus.model import NO_ID, REGISTER, Flow, Start, TopicPartition
@@ -37,6 +39,7 @@ class Registrar:
         self._source = source
         self._target = target
         self._journal = journal
+        self.source_register = NO_ID
         self._there = Register(source)
         self._here = Register(target)
         self._recorded: set[int] = set()
@@ -48,25 +51,27 @@ class Registrar:
             return None
         return Origin(self._flow.name, self._flow.source.alias, self._source.cluster_id)
 
-    @property
-    def source_register(self) -> uuid.UUID:
-        return self._source.topic_id(REGISTER)
-
     async def open(self, view: ControlView) -> None:
         """LoopError if a register is not the one that this flow has used before."""
-        used = {"source": self._source} if self._flow.all_cuts else {}
-        used |= {"target": self._target} if self.origin is not None else {}
         then = view.values.get(RECORD, {})
         now = dict(then)
-        for side, client in used.items():
-            await client.refresh([REGISTER])
-            seen, known = client.topic_id(REGISTER), uuid.UUID(then.get(side, str(NO_ID)))
-            if seen != known and NO_ID not in (seen, known):
-                raise register_lost(client)
-            now[side] = str(seen)
+        if self._flow.all_cuts:
+            now["source"] = str(await self._known(self._source, then.get("source")))
+            self.source_register = uuid.UUID(now["source"])
+            self._there = Register(self._source, self.source_register)
+        if self.origin is not None:
+            now["target"] = str(await self._known(self._target, then.get("target")))
+            self._here = Register(self._target, uuid.UUID(now["target"]))
         if now != then:
             await control.write(self._journal, {RECORD: now})
             view.values[RECORD] = now
+
+    async def _known(self, client: Client, before: str | None) -> uuid.UUID:
+        await client.refresh([REGISTER])
+        seen = client.topic_id(REGISTER)
+        if before is not None and NO_ID not in (seen, uuid.UUID(before)) and str(seen) != before:
+            raise register_lost(client)
+        return seen
 
     async def record(self, identities: Iterable[Identity]) -> None:
         """To be called before the first batch under these ids."""
@@ -74,6 +79,7 @@ class Registrar:
             return
         await self._target.refresh([REGISTER])
         self._here.check()
+        self._there.check()
         if fresh := {who.producer_id for who in identities} - self._recorded:
             await self._here.record(fresh, self.origin)
             self._recorded |= fresh
@@ -86,16 +92,40 @@ class Registrar:
             written = await _ends(self._target, [(r.target, r.partitions) for r in routes])
             await self._here.mark_empty(_mark(r.target, r.target_id) for r in routes if not written[r.target])
 
+    async def refuse_uncut(self) -> None:
+        """Somebody else's file may have a flow back, and this one may not know: it must not send all of that home."""
+        if self.origin is None or any(cut.origin == self._flow.target.alias for cut in self._flow.all_cuts):
+            return
+        if REGISTER not in self._source.topics:
+            return
+        await self._there.catch_up()
+        for origin in self._there.origins.values():
+            if origin.source_id and origin.source_id == self._target.cluster_id:
+                raise self._uncut(origin)
+
+    def _uncut(self, origin: Origin) -> LoopError:
+        return LoopError(
+            f"flow {origin.flow} brings records from {self._flow.target.alias} to {self._flow.source.alias}, under "
+            "names that do not tell, and this flow would send them back",
+            where=f"flow {self._flow.name}",
+            hint=f"add `cut_from: [{self._flow.target.alias}]` to this flow, or put both flows into one file",
+            code="UNCUT",
+        )
+
     async def doubtful(self, routes: Sequence[Route], starts: tuple[Start, ...]) -> list[Stop]:
         """Those of these new topics that must not begin as they are."""
-        asked = [r for r in routes if not _has_start(r, starts) and not r.source.endswith(HEARTBEATS)]
-        if not self._flow.all_cuts or not asked:
+        asked = [r for r in routes if not _has_start(r, starts) and self._may_hold_copies(r.source)]
+        if not asked:
             return []
         await self._there.catch_up()
         asked = [r for r in asked if _mark(r.source, r.source_id) not in self._there.empty]
         there = await _ends(self._target, [(r.target, r.partitions) for r in asked])
         here = await _ends(self._source, [(r.source, r.partitions) for r in asked if there[r.target]], held=True)
         return [self._stop(r) for r in asked if here.get(r.source)]
+
+    def _may_hold_copies(self, topic: str) -> bool:
+        brought = (TopicFilter(cut.brings.include, cut.brings.exclude) for cut in self._flow.all_cuts)
+        return not topic.endswith(HEARTBEATS) and any(each.matches(topic) for each in brought)
 
     def _stop(self, route: Route) -> Stop:
         source, target = self._flow.source.alias, self._flow.target.alias

@@ -52,6 +52,7 @@ class Roster:
     async def look(self, view: ControlView, starts: tuple[Start, ...] = ()) -> None:
         """The first step of `renew`; `record` must follow before lanes are assigned (I5)."""
         seen = await survey(self._source, self._target, self.flow, view)
+        await self._registrar.refuse_uncut()
         for name in seen.created:
             self._scene.note(f"created {name}")
         fresh = [route for route in seen.routes if f"topic/{route.source}" not in view.values]
