@@ -7,6 +7,7 @@ ends. Lanes run in threads of this process; what Spark adds (processes, kills, c
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import dataclasses
 import threading
 import time
@@ -66,15 +67,15 @@ async def _cross(flow: Flow, options: dict[str, Any]) -> FlowStatus:
 class Crossing:
     """A flow that runs in the background: `with Crossing(flow) as crossing: ...`."""
 
-    def __init__(self, flow: Flow, **options: Any) -> None:
-        self.runner = InThread()
+    def __init__(self, flow: Flow, runner: InThread | None = None, **options: Any) -> None:
+        self.runner = runner or InThread()
         self.statuses: list[FlowStatus] = []
         self.error: BaseException | None = None
         self.final: FlowStatus | None = None
         self._flow = flow
         self._options = options
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._driver: Driver | None = None
+        self.driver: Driver | None = None
         self._thread = threading.Thread(target=self._main, daemon=True)
 
     def __enter__(self) -> Crossing:
@@ -104,9 +105,15 @@ class Crossing:
     def until_copied(self, records: int, seconds: float = 60.0) -> FlowStatus:
         return self.until(lambda status: status.records >= records, seconds)
 
+    def adopt(self, flow: Flow) -> concurrent.futures.Future[None]:
+        """As if the flow's file had been changed to this; done when it is in force."""
+        assert self._loop is not None
+        assert self.driver is not None
+        return asyncio.run_coroutine_threadsafe(self.driver.steering.adopt(flow), self._loop)
+
     def stop(self) -> None:
-        if self._loop is not None and self._driver is not None and self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._driver.stop(), self._loop)
+        if self._loop is not None and self.driver is not None and self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self.driver.stop(), self._loop)
         self._thread.join(60)
         assert not self._thread.is_alive(), "the driver did not end"
 
@@ -118,5 +125,5 @@ class Crossing:
 
     async def _run(self) -> FlowStatus:
         self._loop = asyncio.get_running_loop()
-        self._driver = Driver(self._flow, self.runner, watch=self.statuses.append, **self._options)
-        return await self._driver.run()
+        self.driver = Driver(self._flow, self.runner, watch=self.statuses.append, **self._options)
+        return await self.driver.run()

@@ -150,6 +150,9 @@ class Flow:
     replication_factor: int = -1
     internal_replication_factor: int = -1
     on_gap: str = "stop"  # "stop" | "skip": what to do when retention overtook us
+    on_too_large: str = (
+        "stop"  # "stop" | "dead_letter": what to do with a single record that the target refuses as such
+    )
     groups: Groups = Groups()
     sync: Sync = Sync()
     mm2_topics: Mm2Topics = Mm2Topics()
@@ -172,6 +175,11 @@ class Flow:
     @property
     def control_topic(self) -> str:
         return f"isthmus.{self.source.alias}.internal"
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """On the target: records that are too large for their own topic there, where `on_too_large` says so."""
+        return f"isthmus.{self.source.alias}.dead-letters"
 
     @property
     def index_topic(self) -> str:

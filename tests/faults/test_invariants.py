@@ -9,33 +9,31 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import pickle
-import random
-import subprocess
-import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.crossing import QUICK, Crossing, InThread, cross, flow_between
+from tests.killable import Killable
 
-from isthmus.engine import control, dispatch, writer
+from isthmus.engine import control, dispatch, fetcher, writer
 from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.driver import Driver
 from isthmus.engine.lane import run_order
 from isthmus.engine.orders import Assignment, Order, Receipt
+from isthmus.engine.track import Track
 from isthmus.errors import MachineError
 from isthmus.lab import Lab
 from isthmus.lab.oracle import compare
 from isthmus.model import Flow
 from isthmus.model import TopicPartition as SourcePartition
 from isthmus.observe.status import FlowStatus
-from isthmus.wire.link import Link
+from isthmus.wire import codes
+from isthmus.wire.fetch import Fetched, fetch
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
@@ -75,7 +73,7 @@ def read_control(lab: Lab, flow: Flow) -> dict[str, Any]:
     _, end = consumer.get_watermark_offsets(TopicPartition(flow.control_topic, 0), timeout=20)
     values: dict[str, Any] = {}
     while consumer.position([TopicPartition(flow.control_topic, 0)])[0].offset < end:
-        for message in consumer.consume(500, 1):
+        for message in consumer.consume(500, 0.1):
             value = message.value()
             values[(message.key() or b"").decode()] = json.loads(value) if value else None
     consumer.close()
@@ -94,7 +92,7 @@ def count_committed(bootstrap: str, topic: str, partition: int) -> int:
     consumer.assign([TopicPartition(topic, partition, 0)])
     count, deadline = 0, time.monotonic() + 60
     while time.monotonic() < deadline:
-        for message in consumer.consume(5_000, 1.0):
+        for message in consumer.consume(5_000, 0.1):
             error = message.error()
             if error is None:
                 count += 1
@@ -102,51 +100,6 @@ def count_committed(bootstrap: str, topic: str, partition: int) -> int:
                 consumer.close()
                 return count
     raise AssertionError(f"{topic}-{partition} could not be read to its end")
-
-
-class Killable:
-    """Runs each order in a process of its own and kills it with -9 in the middle, as long as kills are left."""
-
-    def __init__(self, kills: int, bootstrap: str, topic: str) -> None:
-        self.kills = kills
-        self._dice = random.Random(7)
-        self._watched = TopicPartition(topic, 0)
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex})
-
-    async def run(self, order: Order) -> Receipt:
-        return await asyncio.to_thread(self._run, order)
-
-    def _run(self, order: Order) -> Receipt:
-        with subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            assert process.stdin and process.stdout
-            pickle.dump(order, process.stdin)
-            process.stdin.close()
-            if self.kills > 0:
-                self.kills -= 1
-                self._wait_for_writes()
-                process.kill()
-            result = process.stdout.read()
-        if process.returncode != 0:
-            raise MachineError("the worker was killed", code="LANE_LOST")
-        receipt: Receipt = pickle.loads(result)
-        return receipt
-
-    def _wait_for_writes(self) -> None:
-        before = self._end()
-        while self._end() < before + 200:
-            time.sleep(0.005)
-        time.sleep(self._dice.uniform(0, 0.1))
-
-    def _end(self) -> int:
-        return int(self._consumer.get_watermark_offsets(self._watched, timeout=10)[1])
-
-
-WORKER = """
-import pickle, sys
-from isthmus.engine.lane import run_order
-order = pickle.load(sys.stdin.buffer)
-sys.stdout.buffer.write(pickle.dumps(run_order(order, "only")))
-"""
 
 
 def test_i1_progress_is_in_the_transaction(lab: Lab, topic: str, alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +122,34 @@ def test_i1_progress_is_in_the_transaction(lab: Lab, topic: str, alias: str, mon
     assert status.lag == 0
     assert seen and all(progress == there for progress, there in seen), seen
     assert any(0 < progress < 20_000 for progress, _ in seen), f"no kill hit the middle: {seen}"
+    assert_exact(lab, topic, alias)
+
+
+def test_i1_a_partition_that_stops_in_the_middle_of_a_transaction_keeps_its_progress(
+    lab: Lab, topic: str, alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source refuses a partition while some of it is in the open transaction: that part must not come again."""
+    fill(lab, topic, 2_000)
+    flow = flow_between(lab, topic, alias=alias, tuning=SMALL)
+    is_last = writer.Writer._is_last
+
+    async def refusing(*words: Any) -> list[Fetched]:
+        answers = await fetch(*words)
+        return [
+            a._replace(error=codes.TOPIC_AUTHORIZATION_FAILED) if a.tp.partition == 0 and a.offset else a
+            for a in answers
+        ]
+
+    def not_before_the_stop(self: writer.Writer, tracks: list[Track]) -> bool:
+        return any(track.stop for track in tracks) and is_last(self, tracks)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fetcher, "fetch", refusing)
+        patched.setattr(writer.Writer, "_is_last", not_before_the_stop)
+        status = cross(flow)
+    assert [(stop.partition, stop.code) for stop in status.stopped] == [(0, "SOURCE_REFUSED")]
+    assert 0 < count_committed(lab["west"].bootstrap, f"{alias}.{topic}", 0) < 1_000
+    assert cross(flow).stopped == ()
     assert_exact(lab, topic, alias)
 
 
@@ -241,24 +222,6 @@ def test_i3_an_order_is_claimed_once(lab: Lab, topic: str, alias: str) -> None:
 
     assert sorted((r.reason, r.records) for r in receipts) == [("caught up", 5_000), ("claimed by another", 0)]
     assert_exact(lab, topic, alias)
-
-
-@pytest.fixture
-def answers_lost(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Loses one in five answers to Produce and EndTxn after the broker has done its work."""
-    dice, lost = random.Random(3), list[str]()
-    deliver = Link._answer
-
-    def lose_some(self: Link, frame: memoryview) -> None:
-        name = self._pending[0].response.__name__ if self._pending else ""
-        if name.startswith(("EndTxnResponse", "ProduceResponse")) and len(lost) < 12 and dice.random() < 0.2:
-            lost.append(name)
-            self._lose("an answer was lost on purpose")
-            return
-        deliver(self, frame)
-
-    monkeypatch.setattr(Link, "_answer", lose_some)
-    yield lost
 
 
 @pytest.mark.parametrize("protocol", ["TV2", "TV1"])

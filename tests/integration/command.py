@@ -1,7 +1,9 @@
 """The real `isthmus` command as a child process, and what tests need around it.
 
 `isthmus(...)` runs a command to its end; `Running` starts one in the background, knows its process tree, and
-leaves nothing behind when its block ends, however the test went. Topics are filled and read by librdkafka.
+leaves nothing behind when its block ends, however the test went. `called(...)` is the same command without a process
+of its own, for tests in which the process is not what matters: Python and its libraries take seconds to start.
+Topics are filled and read by librdkafka.
 Only processes that were started here are ever signalled.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import json
 import os
 import signal
@@ -19,19 +22,25 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import psutil
+import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from tests.crossing import cross
 
+from isthmus.cli.app import main
+from isthmus.config.load import load
 from isthmus.lab import LabCluster
 from isthmus.lab.oracle import Verdict, compare
 
 COMMAND = (sys.executable, "-m", "isthmus")
+PLAIN = {"COLUMNS": "200", "NO_COLOR": "1"}
 NOISE = ("Traceback", "Py4J", "py4j", "java.lang", "org.apache.spark", "SparkContext", "Exception in thread", "WARN ")
 
 
@@ -65,12 +74,36 @@ def isthmus(*words: object, seconds: float = 120, env: Mapping[str, str] | None 
         return running.ended(seconds)
 
 
+def called(*words: object, fed: bytes = b"") -> Ended:
+    """The command's entry point, called here: the same words in, `fed` as standard input, the same things out."""
+    out, err, began = io.StringIO(), io.StringIO(), time.monotonic()
+    before = dict(os.environ)
+    os.environ.update(PLAIN)
+    try:
+        with pytest.MonkeyPatch.context() as here, redirect_stdout(out), redirect_stderr(err):
+            here.setattr(sys, "argv", ["isthmus", *map(str, words)])
+            here.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(fed)))
+            code = _exit_status(main)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return Ended(code=code, out=out.getvalue(), err=err.getvalue(), seconds=time.monotonic() - began)
+
+
+def _exit_status(entry: Callable[[], None]) -> int:
+    try:
+        entry()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
 class Running:
     """A command in the background, in a process group of its own as a shell would start it."""
 
     def __init__(self, *words: object, env: Mapping[str, str] | None = None) -> None:
         self._words = [*COMMAND, *map(str, words)]
-        self._env = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"} | dict(env or {})
+        self._env = os.environ | PLAIN | dict(env or {})
         self._family: dict[int, psutil.Process] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="command-")
         self._began = time.monotonic()
@@ -175,7 +208,7 @@ def is_running(process: psutil.Process) -> bool:
         return False
 
 
-def wait_for(happened: Callable[[], object], seconds: float = 60, what: str = "") -> None:
+def wait_for(happened: Callable[[], object], seconds: float = 120, what: str = "") -> None:
     """Poll until it is true; the machine may be busy, so be generous."""
     deadline = time.monotonic() + seconds
     while not happened():
@@ -284,7 +317,7 @@ def committed(bootstrap: str, topic: str) -> list[int]:
         return []  # created just now, and not led yet
 
 
-def grows(bootstrap: str, topic: str, seconds: float = 90) -> None:
+def grows(bootstrap: str, topic: str, seconds: float = 180) -> None:
     """Wait until every partition of a topic has more committed records than now."""
     before = committed(bootstrap, topic)
 
@@ -336,3 +369,9 @@ def prove(source: LabCluster, target: LabCluster, alias: str, topic: str) -> Ver
     verdict = compare(source.bootstrap, topic, target.bootstrap, f"{alias}.{topic}")
     assert verdict.equal, verdict
     return verdict
+
+
+def finished(file: Path) -> None:
+    """What a later run does with the rest: the same driver and lanes, in this process and without Spark."""
+    for flow in load(file).flows:
+        assert cross(flow).stopped == ()

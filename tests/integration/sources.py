@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
@@ -28,10 +29,12 @@ from confluent_kafka.admin import (
 )
 from tests.crossing import flow_between
 
+from isthmus.errors import MachineError
 from isthmus.lab import Lab, LabCluster
 from isthmus.lab.brokers import java_command
 from isthmus.lab.jars import KAFKA
 from isthmus.lab.oracle import Verdict, compare
+from isthmus.mm2.formats import Heartbeat
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus
 
@@ -286,6 +289,13 @@ def console_consumer(bootstrap: str, topic: str, records: int) -> list[str]:
 # ---- a flow of one test ------------------------------------------------------------------------
 
 
+def beats(bootstrap: str, topic: str) -> list[Heartbeat]:
+    """Heartbeats that MirrorMaker 2's tools would see in a topic."""
+    found = [Heartbeat.decode(key or b"", value or b"") for _, key, value in read(bootstrap, topic)]
+    assert None not in found
+    return [beat for beat in found if beat is not None]
+
+
 class Pair:
     """A flow of one test between two clusters, with names that no other test uses."""
 
@@ -333,7 +343,17 @@ class Pair:
     def recreate(self, cluster: LabCluster, topic: str, partitions: int = 1) -> None:
         cluster.delete_topic(topic)
         wait_until(lambda: partition_count(cluster.bootstrap, topic) == 0, f"{topic} is gone")
+        wait_until(partial(created, cluster, topic, partitions), f"{topic} may be made anew")
+
+
+def created(cluster: LabCluster, topic: str, partitions: int = 1) -> bool:
+    """With ZooKeeper a topic is gone from the metadata some time before its name is free."""
+    try:
         cluster.create_topic(topic, partitions, 1, KEPT)
+    except MachineError as error:
+        assert "already exists" in error.message
+        return False
+    return True
 
 
 def codes(status: FlowStatus) -> dict[tuple[str, int], str]:

@@ -1,7 +1,8 @@
 """Bad input, as a user meets it: one clear message, a distinct exit status, nothing created anywhere.
 
-Each case runs the real command. The message says what is wrong, where (with file and line where a file is to
-blame) and what to do; a stack trace appears only with --debug. docs/errors.md lists all codes.
+Each case calls the real command, in a process of its own where the machine is what is wrong. The message says what
+is wrong, where (with file and line where a file is to blame) and what to do; a stack trace appears only with --debug.
+docs/errors.md lists all codes.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.integration.command import Ended, fill, isthmus, topics_of, unique, yaml_file
+from tests.integration.command import Ended, called, fill, isthmus, topics_of, unique, yaml_file
 
+from isthmus.engine import fencing
 from isthmus.errors import ConfigError, MachineError, SourceError, TargetError
 from isthmus.lab import ClusterSpec, Lab
 
@@ -84,7 +86,7 @@ def _refusal(ended: Ended, kind: type[ConfigError | MachineError | SourceError |
 
 def test_an_unknown_key_is_told_with_its_line_and_the_key_that_may_be_meant(scene: Scene) -> None:
     file, line = scene.spoilt("topics:", "topcs:")
-    message = _refusal(isthmus("run", file), ConfigError, "CONFIG")
+    message = _refusal(called("run", file), ConfigError, "CONFIG")
     assert "unknown key `topcs`" in message
     assert f"where: {file}:{line}" in message
     assert "did you mean `topics`?" in message
@@ -92,14 +94,14 @@ def test_an_unknown_key_is_told_with_its_line_and_the_key_that_may_be_meant(scen
 
 def test_a_wrong_type_is_told_with_its_line(scene: Scene) -> None:
     file, line = scene.spoilt("lanes: 1", "lanes: two")
-    message = _refusal(isthmus("run", file), ConfigError, "CONFIG")
+    message = _refusal(called("run", file), ConfigError, "CONFIG")
     assert "`flows[0].lanes`: should be a valid integer, not 'two'" in message
     assert f"where: {file}:{line}" in message
 
 
 def test_a_yaml_syntax_error_is_told_with_its_line(scene: Scene) -> None:
     file, line = scene.spoilt("    lanes: 1", "    lanes: [1")
-    message = _refusal(isthmus("run", file), ConfigError, "CONFIG")
+    message = _refusal(called("run", file), ConfigError, "CONFIG")
     assert "not valid YAML" in message
     assert f"where: {file}:" in message
     assert abs(int(message.partition(f"{file}:")[2].split()[0]) - line) <= 1  # an open bracket shows a line later
@@ -108,13 +110,13 @@ def test_a_yaml_syntax_error_is_told_with_its_line(scene: Scene) -> None:
 
 def test_several_mistakes_of_a_file_are_told_together(scene: Scene) -> None:
     file, _ = scene.spoilt("lanes: 1", "lanes: two\n    topcs: x")
-    message = _refusal(isthmus("run", file), ConfigError, "CONFIG")
+    message = _refusal(called("run", file), ConfigError, "CONFIG")
     assert message.count(f"{file}:") >= 2
 
 
 def test_a_missing_file_is_named(scene: Scene) -> None:
     file = scene.folder / "nowhere.yaml"
-    message = _refusal(isthmus("run", file), ConfigError, "CONFIG")
+    message = _refusal(called("run", file), ConfigError, "CONFIG")
     assert "there is no such file" in message
     assert f"where: {file}" in message
 
@@ -124,22 +126,22 @@ def test_an_mm2_value_that_makes_no_sense_is_told_with_its_line(scene: Scene) ->
     file.write_text(
         "clusters = a, b\na.bootstrap.servers = x:1\nb.bootstrap.servers = y:1\na->b.enabled = true\ntasks.max = many\n"
     )
-    message = _refusal(isthmus("run", file), ConfigError, "CONFIG")
+    message = _refusal(called("run", file), ConfigError, "CONFIG")
     assert "`tasks.max` is `many`" in message
     assert f"where: {file}:5" in message
 
 
 def test_a_stack_trace_is_shown_on_request_only(scene: Scene) -> None:
-    ended = isthmus("--debug", "run", scene.folder / "nowhere.yaml")
+    ended = called("--debug", "run", scene.folder / "nowhere.yaml")
     assert ended.code == ConfigError.exit_code
     assert "Traceback" in ended.err
     assert "error [CONFIG]" in ended.err
 
 
 def test_a_wrong_option_is_told_like_any_other_mistake(scene: Scene) -> None:
-    message = _refusal(isthmus("run", scene.file(), "--conf", "nonsense"), ConfigError, "CONFIG")
+    message = _refusal(called("run", scene.file(), "--conf", "nonsense"), ConfigError, "CONFIG")
     assert "key=value" in message
-    unknown = isthmus("run", scene.file(), "--until-caught-upp")
+    unknown = called("run", scene.file(), "--until-caught-upp")
     assert unknown.code == ConfigError.exit_code
     assert "--until-caught-upp" in unknown.err
     unknown.quiet()
@@ -154,7 +156,7 @@ def test_a_cluster_that_cannot_be_reached_is_named(
     scene: Scene, end: str, kind: type[SourceError | TargetError]
 ) -> None:
     file = scene.file(**{end: NOBODY})
-    message = _refusal(isthmus("run", file), kind, "UNREACHABLE")
+    message = _refusal(called("run", file), kind, "UNREACHABLE")
     alias = scene.alias if end == "source" else "west"
     assert f"no bootstrap server of cluster {alias} answers" in message
     assert NOBODY in message
@@ -165,7 +167,7 @@ def test_a_cluster_that_cannot_be_reached_is_named(
 @pytest.mark.spark
 def test_a_topic_that_is_not_there_is_named_with_the_one_that_may_be_meant(scene: Scene) -> None:
     file, _ = scene.spoilt(scene.topic, f"{scene.topic}s")
-    message = _refusal(isthmus("run", file), SourceError, "UNKNOWN_TOPIC")
+    message = _refusal(called("run", file), SourceError, "UNKNOWN_TOPIC")
     assert f"there is no topic '{scene.topic}s'; did you mean '{scene.topic}'?" in message
     assert f"flow {scene.alias}->west, cluster {scene.alias}" in message
     assert "try:" in message
@@ -174,7 +176,7 @@ def test_a_topic_that_is_not_there_is_named_with_the_one_that_may_be_meant(scene
 @pytest.mark.spark
 def test_a_pattern_that_matches_no_topic_is_told_with_topics_that_are_there(scene: Scene) -> None:
     file, _ = scene.spoilt(scene.topic, "nothing-like-this.*")
-    message = _refusal(isthmus("run", file), SourceError, "NO_TOPICS")
+    message = _refusal(called("run", file), SourceError, "NO_TOPICS")
     assert "no topic matches nothing-like-this.*" in message
     assert "topics there:" in message
 
@@ -185,7 +187,7 @@ def test_security_that_is_not_supported_yet_is_refused_and_never_tried_in_the_cl
         f"bootstrap: '{scene.source}'",
         f"bootstrap: '{scene.source}', properties: {{security.protocol: SASL_SSL, sasl.jaas.config: hunter2}}",
     )
-    ended = isthmus("run", file)
+    ended = called("run", file)
     message = _refusal(ended, ConfigError, "SECURITY")
     assert f"cluster {scene.alias}: security.protocol SASL_SSL is not supported yet" in message
     assert f"where: {file}" in message
@@ -197,7 +199,7 @@ def test_security_that_is_not_supported_yet_is_refused_and_never_tried_in_the_cl
 @pytest.mark.parametrize("key", ["replication_factor", "internal_replication_factor"])
 def test_more_replicas_than_the_target_has_brokers_are_refused(scene: Scene, key: str) -> None:
     file, _ = scene.spoilt("lanes: 1", f"lanes: 1\n    {key}: 3")
-    ended = isthmus("run", file)
+    ended = called("run", file)
     assert ended.code == TargetError.exit_code, ended
     message = _refusal(ended, TargetError, "INTERNAL_TOPICS" if key.startswith("internal") else "REPLICATION_FACTOR")
     assert "INVALID_REPLICATION_FACTOR" in message or "replication factor" in message.lower()
@@ -206,10 +208,13 @@ def test_more_replicas_than_the_target_has_brokers_are_refused(scene: Scene, key
 
 
 @pytest.mark.spark
-def test_a_target_that_cannot_do_transactions_is_refused_with_the_settings_to_change(scene: Scene) -> None:
+def test_a_target_that_cannot_do_transactions_is_refused_with_the_settings_to_change(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fencing, "FENCE_PATIENCE_S", 3.0)  # a coordinator may be on its way; this one never comes
     unfit = {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}
     with Lab([ClusterSpec(name="unfit", properties=unfit)]) as lab:
-        ended = isthmus("run", scene.file(target=lab["unfit"].bootstrap), seconds=180)
+        ended = called("run", scene.file(target=lab["unfit"].bootstrap))
         message = _refusal(ended, TargetError, "TRANSACTIONS")
         assert "the target cannot do transactions" in message
         assert "cluster west" in message
@@ -250,14 +255,14 @@ def test_a_java_that_is_too_old_is_named_with_its_version(
 
 
 def test_a_master_that_is_none_is_refused(scene: Scene) -> None:
-    message = _refusal(isthmus("run", scene.file(), "--master", "local[two]"), ConfigError, "MASTER")
+    message = _refusal(called("run", scene.file(), "--master", "local[two]"), ConfigError, "MASTER")
     assert "'local[two]' is no Spark master" in message
     assert "where: --master" in message
     assert "spark://host:7077" in message
 
 
 def test_a_spark_master_that_does_not_answer_is_told_at_once(scene: Scene) -> None:
-    message = _refusal(isthmus("run", scene.file(), "--master", f"spark://{NOBODY}"), MachineError, "SPARK")
+    message = _refusal(called("run", scene.file(), "--master", f"spark://{NOBODY}"), MachineError, "SPARK")
     assert f"no Spark master answers: {NOBODY}" in message
     assert "try:" in message
 

@@ -36,17 +36,6 @@ from isthmus.observe.status import FlowStatus
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _clients() -> Iterator[None]:
-    yield
-    forget_clients()
-
-
-@pytest.fixture
-def pair(lab: Lab) -> Pair:
-    return Pair(lab)
-
-
 # ---- while it runs -----------------------------------------------------------------------------
 
 
@@ -265,9 +254,9 @@ def gaps(pair: Pair) -> dict[str, tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def threes() -> Iterator[Lab]:
-    """Two clusters of three brokers each."""
-    names = "north", "south"
-    with Lab([ClusterSpec(name=name, brokers=3, heap_mb=256) for name in names]) as lab:
+    """Two clusters of three brokers each, which miss one that was killed sooner than after nine seconds."""
+    soon = {"broker.session.timeout.ms": "5000"}
+    with Lab([ClusterSpec(name=name, brokers=3, heap_mb=256, properties=soon) for name in ("north", "south")]) as lab:
         yield lab
         forget_clients()
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from tests.crossing import Crossing, cross
-from tests.integration.command import Running, isthmus, wait_for, yaml_file
-from tests.integration.sources import Pair, values
+from tests.integration.command import Running, called, wait_for, yaml_file
+from tests.integration.sources import Pair, values, write
 
 from isthmus.engine.wishes import Answer, Wishing, live_settings
 from isthmus.errors import ConfigError, TargetError
@@ -105,6 +106,38 @@ def test_other_topics_are_carried_at_once(lab: Lab) -> None:
     pair.proven(second, 10)
 
 
+def test_a_throttled_topic_is_slow_while_others_are_not(lab: Lab) -> None:
+    pair = Pair(lab)
+    slow, free = pair.topic("slow", partitions=2), pair.topic("free")
+    flow = pair.flow(lanes=2)
+
+    def throttle(rate: int | None, *topics: str) -> Answer:
+        return _wish(flow, lambda wishing: wishing.throttle(rate, frozenset(topics)))
+
+    with Crossing(flow) as crossing:
+
+        def rates() -> list[tuple[float, int]]:
+            last = {order.lane: order for order in crossing.runner.orders}
+            return [(sum(o.topic_rates.get(slow, 0) for o in last.values()), o.flow.throttle) for o in last.values()]
+
+        crossing.until(lambda status: len(crossing.runner.orders) >= 2)
+        assert throttle(20_000, slow).heard_by
+        assert throttle(50_000_000).value == {"topics": {slow: 20_000}, "rate": 50_000_000}
+        wait_for(lambda: rates() == [(20_000, 50_000_000)] * 2, what="orders with both rates")
+        rows = [{"value": os.urandom(10_000), "partition": n % 2} for n in range(80)]
+        write(pair.source.bootstrap, slow, rows, batch_num_messages=1)  # 40 s at that rate
+        write(pair.source.bootstrap, free, [{**row, "partition": 0} for row in rows])
+        wait_for(lambda: len(values(pair.target.bootstrap, pair.remote(free))) == 80, what="all of the other topic")
+        assert crossing.status is not None
+        assert crossing.status.records < 160
+        assert throttle(0, slow).value == {"rate": 50_000_000}
+        wait_for(lambda: rates() == [(0, 50_000_000)] * 2, what="orders without that rate")
+        crossing.until_copied(160)
+        assert throttle(None).value == {}
+    pair.proven(slow, 80)
+    pair.proven(free, 80)
+
+
 def test_wishes_that_make_no_sense_are_refused(lab: Lab) -> None:
     pair = Pair(lab)
     pair.write(pair.topic("only"), 1)
@@ -136,8 +169,8 @@ def test_an_edited_file_comes_into_force_and_a_bad_edit_does_not(lab: Lab, tmp_p
         written(first, second)
         wait_for(lambda: running.says("its settings are in force"), seconds=60)
         wait_for(lambda: len(values(pair.target.bootstrap, pair.remote(second))) == 10, seconds=60, what="the second")
-        slow = isthmus("throttle", file, "1MB", "-o", "json")
-        assert slow.json()[0]["wish"] == {"rate": 1_000_000}, slow
+        slow = called("throttle", file, "1MB", "--topic", first, "-o", "json")
+        assert slow.json()[0]["wish"] == {"topics": {first: 1_000_000}}, slow
         assert f"process {running.pid} on" in slow.json()[0]["heard_by"]
         running.terminate()
         assert running.ended(60).code == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.crossing import Crossing, cross, flow_between
-from tests.integration.command import isthmus, yaml_file
+from tests.integration.command import called, yaml_file
 from tests.integration.sources import KEPT, START_MS, add_partitions, numbered, unique, values, write
 
 from isthmus.errors import SourceError
@@ -83,29 +83,29 @@ def test_positions_are_listed_planned_and_changed(lab: Lab, tmp_path: Path) -> N
     cross(flow)
     file = yaml_file(tmp_path, lab["east"].bootstrap, lab["west"].bootstrap, alias=alias, topics=[topic])
 
-    listed = isthmus("positions", file, "-o", "json")
+    listed = called("positions", file, "-o", "json")
     assert listed.code == 0, listed
     # Beside it there may be MirrorMaker 2's heartbeats, if another test made that topic.
     (stored,) = [each for each in listed.json()["positions"] if each["topic"] == topic]
     assert stored == {"topic": topic, "partition": 0, "next": 100, "log_start": 0, "end": 100, "lag": 0}
 
-    planned = isthmus("positions", file, "--set", f"{topic}:0=90")
+    planned = called("positions", file, "--set", f"{topic}:0=90")
     assert planned.code == 0, planned
     assert "10 offsets will be copied AGAIN" in planned.out
     assert "Add --yes" in planned.out
     cross(flow)
     assert len(_numbers(lab, flow, topic)) == 100  # nothing was changed
 
-    done = isthmus("positions", file, "--set", f"{topic}:0=90", "--yes", "-o", "json")
+    done = called("positions", file, "--set", f"{topic}:0=90", "--yes", "-o", "json")
     assert done.json()["changed"] is True
     cross(flow)
     assert _numbers(lab, flow, topic) == _expected(0, 100) + _expected(90, 100)
 
-    isthmus("positions", file, "--reset", topic, "--yes")
+    called("positions", file, "--reset", topic, "--yes")
     cross(flow)
     assert _numbers(lab, flow, topic)[110:] == _expected(0, 100)
 
-    beyond = isthmus("positions", file, "--set", f"{topic}:0=101", "--yes")
+    beyond = called("positions", file, "--set", f"{topic}:0=101", "--yes")
     assert beyond.code == SourceError.exit_code
     assert "its log has 0 to 100" in beyond.err
 
@@ -116,6 +116,6 @@ def test_positions_are_not_changed_under_a_running_flow(lab: Lab, tmp_path: Path
     with Crossing(flow_between(lab, topic, alias=alias)) as crossing:
         crossing.until_copied(100)
         time.sleep(0.5)
-        refused = isthmus("positions", file, "--set", f"{topic}:0=1", "--yes")
+        refused = called("positions", file, "--set", f"{topic}:0=1", "--yes")
     assert refused.code == RIVAL, refused
     assert "another replicator drives" in refused.err

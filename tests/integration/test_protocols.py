@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -74,6 +75,23 @@ def test_many_transactions_and_restarts_are_exact_under_the_first_protocol(clust
         assert status.stopped == ()
         assert status.lanes[0].transactions >= 5, "sequences must run on over several transactions"
         pair.proven(topic, 300 * (turn + 1))
+
+
+@pytest.mark.parametrize("target", ["first", "old"])
+def test_a_record_that_is_too_large_becomes_a_dead_letter_under_the_first_protocol(
+    clusters: dict[str, LabCluster], target: str
+) -> None:
+    pair = Pair(clusters, "east", target)
+    topic = pair.topic("large")
+    pair.target.create_topic(pair.remote(topic), 1, 1, {"max.message.bytes": "3000"})
+    large = os.urandom(5_000)
+    rows = [{"key": b"a"}, {"key": b"b", "value": large}, {"key": b"c"}]
+    write(pair.source.bootstrap, topic, rows, linger_ms=200)
+    flow = pair.flow(on_too_large="dead_letter")
+    status = cross(flow)
+    assert (status.stopped, status.records, status.dead_letters) == ((), 2, 1)
+    assert [key for _, key, _ in read(pair.target.bootstrap, pair.remote(topic))] == [b"a", b"c"]
+    assert read(pair.target.bootstrap, flow.dead_letter_topic) == [(0, b"b", large)]
 
 
 def test_a_stream_with_restarts_is_exact_under_the_first_protocol(clusters: dict[str, LabCluster]) -> None:

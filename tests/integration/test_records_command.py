@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-from tests.integration.command import COMMAND, isthmus
+from tests.integration.command import called
 from tests.integration.sources import KEPT, Row, numbered, producer, read, send, unique, write
 
 from isthmus.lab import Lab
@@ -22,10 +21,6 @@ def properties(lab: Lab, tmp_path: Path) -> Path:
     return file
 
 
-def _fed(text: bytes, *words: object) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*COMMAND, *map(str, words)], input=text, capture_output=True, timeout=60, check=False)
-
-
 def test_what_is_consumed_as_json_can_be_produced_again_and_is_the_same(lab: Lab, properties: Path) -> None:
     topic, copy = unique("tools-"), unique("tools-")
     for name in (topic, copy):
@@ -36,10 +31,10 @@ def test_what_is_consumed_as_json_can_be_produced_again_and_is_the_same(lab: Lab
         {"key": b"", "value": b"", "timestamp": 3_000},
     ]
     write(lab["east"].bootstrap, topic, rows)
-    lines = isthmus("consume", topic, "--properties", properties, "-o", "json")
+    lines = called("consume", topic, "--properties", properties, "-o", "json")
     assert lines.code == 0, lines
-    done = _fed(lines.out.encode(), "produce", copy, "--properties", properties, "-o", "json")
-    assert json.loads(done.stdout) == {"topic": copy, "stored": 3}
+    done = called("produce", copy, "--properties", properties, "-o", "json", fed=lines.out.encode())
+    assert done.json() == {"topic": copy, "stored": 3}
     assert read(lab["east"].bootstrap, copy) == read(lab["east"].bootstrap, topic)
 
 
@@ -51,7 +46,7 @@ def test_aborted_records_are_not_shown(lab: Lab, properties: Path) -> None:
     send(writer, topic, [{"value": b"never"}])
     writer.abort_transaction(30)
     write(lab["east"].bootstrap, topic, [{"value": b"seen", "headers": [("h", b"v")]}])
-    shown = isthmus("consume", topic, "--properties", properties)
+    shown = called("consume", topic, "--properties", properties)
     assert shown.out.count("\n") == 1
     assert "[h=v] null seen" in shown.out
 
@@ -60,9 +55,9 @@ def test_lines_become_records_with_keys_and_headers(lab: Lab, properties: Path) 
     topic = unique("tools-")
     lab["east"].create_topic(topic, 3, configs=KEPT)
     words = ("produce", topic, "--properties", properties, "--key-separator", "\\t", "--header", "by=hand")
-    done = _fed(b"a\tone\nb\ttwo\nplain\n", *words)
-    assert done.returncode == 0, done
-    shown = isthmus("consume", topic, "--properties", properties, "-o", "json")
+    done = called(*words, fed=b"a\tone\nb\ttwo\nplain\n")
+    assert done.code == 0, done
+    shown = called("consume", topic, "--properties", properties, "-o", "json")
     found = [json.loads(line) for line in shown.out.splitlines()]
     assert {(each["key"], each["value"]) for each in found} == {("a", "one"), ("b", "two"), (None, "plain")}
     assert all(each["headers"] == [["by", "hand"]] for each in found)
@@ -72,9 +67,9 @@ def test_reading_begins_and_ends_where_it_is_told(lab: Lab, properties: Path) ->
     topic = unique("tools-")
     lab["east"].create_topic(topic, 1, configs=KEPT)
     write(lab["east"].bootstrap, topic, numbered(50))
-    some = isthmus("consume", topic, "--properties", properties, "--from", "40", "--max", "5", "-o", "json")
+    some = called("consume", topic, "--properties", properties, "--from", "40", "--max", "5", "-o", "json")
     assert [json.loads(line)["offset"] for line in some.out.splitlines()] == [40, 41, 42, 43, 44]
-    none = isthmus("consume", topic, "--properties", properties, "--from", "end")
+    none = called("consume", topic, "--properties", properties, "--from", "end")
     assert (none.code, none.out) == (0, "")
 
 
@@ -82,10 +77,10 @@ def test_topics_are_listed_and_slips_are_told(lab: Lab, properties: Path) -> Non
     topic = unique("tools-")
     lab["east"].create_topic(topic, 2, configs=KEPT)
     write(lab["east"].bootstrap, topic, numbered(7, partitions=2))
-    listed = isthmus("topics", "--properties", properties, topic, "-o", "json")
+    listed = called("topics", "--properties", properties, topic, "-o", "json")
     (found,) = listed.json()
     assert sum(p["end"] - p["start"] for p in found["partitions"]) == 7
     assert len(found["partitions"]) == 2
-    slip = isthmus("consume", topic[:-1], "--properties", properties)
+    slip = called("consume", topic[:-1], "--properties", properties)
     assert slip.code == 6
     assert f"did you mean '{topic}'" in slip.err

@@ -73,7 +73,7 @@ def test_a_flow_on_a_spark_cluster_survives_the_loss_of_a_worker(
     source, target = lab["east"], lab["west"]
     source.create_topic(topic, PARTITIONS)
     # One core is left for two lanes after the kill: they take turns, epoch by epoch.
-    more = ["tuning: {epoch_seconds: 5.0}"]
+    more = ["tuning: {epoch_seconds: 2.0}"]
     file = yaml_file(tmp_path, source.bootstrap, target.bootstrap, alias=alias, topics=[topic], more=more)
     environment = {"SPARK_LOCAL_IP": HOST, "TMPDIR": str(tmp_path)}
     with Running("run", file, "--master", cluster.url, "--lanes", "2", "-o", "json", env=environment) as running:

@@ -121,6 +121,25 @@ def test_merged_keys_are_yaml_and_lawful(tmp_path: Path) -> None:
         ("    topics: !!python/name:os.system\n", ":7 not valid YAML"),
         ("---\na: 1\n", "not valid YAML: expected a single document"),
         ("    topics: &a [*a]\n", "flows[0].topics"),
+        ("    naming: rename\n", ":7 `flows[0].naming`: `rename` needs a `prefix`, a `suffix` or `exact`"),
+        ("    naming: {suffix: .copy}\n", "need `policy: rename`, not `default`"),
+        ("    naming: {policy: rename, suffix: /}\n", ":7 `flows[0].naming.suffix`"),
+        ("    naming: {policy: rename, exact: {a: x, b: x}}\n", "two topics one name"),
+        ("    start: soon\n", "earliest, latest or a time such as"),
+        ("    start: 2026-01-31T12:00:00\n", "a time needs a zone"),
+        ("    start: 2026-01-31\n", "a time needs a zone"),
+        ("    start: {}\n", "either `at` or `offsets` is meant"),
+        ("    start: {att: latest}\n", "[did you mean `at`?]"),
+        ("    start: {offsets: {x: 1}}\n", ":7 `flows[0].start"),
+        ("    throttle: fast\n", "bytes per second are meant"),
+        ("    throttle: -1\n", "bytes per second are meant"),
+        ("    throttle: true\n", "bytes per second are meant"),
+        ("    compression: rar\n", ":7 `flows[0].compression`: should be"),
+        ("    sync: {acl: true}\n", "[did you mean `acls`?]"),
+        ("    sync: {acls: 1}\n", "should be a valid boolean, not 1"),
+        ("    sync: {configs_seconds: 0}\n", "should be greater than 0"),
+        ("    mm2_topics: {offset_syncs_on: east}\n", "should be 'source' or 'target', not 'east'"),
+        ("    groups: 'a['\n", ":7 `flows[0].groups[0]`: `a[` is not a regular"),
     ],
 )
 def test_each_mistake_is_told_with_its_line(tmp_path: Path, added: str, expected: str) -> None:
@@ -201,6 +220,21 @@ def test_the_format_is_told_by_content_where_the_name_does_not_say(tmp_path: Pat
     assert loaded(tmp_path, CLUSTERS + FLOW, "flows.conf").flows[0].name == "east->west"
 
 
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        (
+            "    topics: [orders, 'x.*']\n    exclude: 'ord.*'\n",
+            "flows.yaml:8: flow east->west: topic `orders`",
+        ),
+        ("    topics: [__consumer_offsets]\n    exclude: []\n", "`__consumer_offsets` is internal"),
+        ("    start: [latest, {topics: a, at: earliest}]\n", "flows.yaml:7: flow east->west: what stands in `start`"),
+    ],
+)
+def test_what_cannot_be_meant_is_doubted_with_its_line(tmp_path: Path, added: str, expected: str) -> None:
+    assert any(expected in warning for warning in loaded(tmp_path, CLUSTERS + FLOW + added).warnings)
+
+
 def test_one_cluster_under_two_names_is_doubted(tmp_path: Path) -> None:
     text = "clusters:\n  east: {bootstrap: a:1}\n  west: {bootstrap: 'a:1'}\n" + FLOW
     (warning,) = loaded(tmp_path, text).warnings
@@ -272,28 +306,14 @@ def test_a_throttle_is_a_number_or_a_text(tmp_path: Path, written: str, bytes_a_
 @pytest.mark.parametrize(
     ("added", "expected"),
     [
-        ("    naming: rename\n", ":7 `flows[0].naming`: `rename` needs a `prefix`, a `suffix` or `exact`"),
-        ("    naming: {suffix: .copy}\n", "need `policy: rename`, not `default`"),
-        ("    naming: {policy: rename, suffix: /}\n", ":7 `flows[0].naming.suffix`"),
-        ("    naming: {policy: rename, exact: {a: x, b: x}}\n", "two topics one name"),
-        ("    start: soon\n", "earliest, latest or a time such as"),
-        ("    start: 2026-01-31T12:00:00\n", "a time needs a zone"),
-        ("    start: 2026-01-31\n", "a time needs a zone"),
-        ("    start: {}\n", "either `at` or `offsets` is meant"),
-        ("    start: {att: latest}\n", "[did you mean `at`?]"),
-        ("    start: {offsets: {x: 1}}\n", ":7 `flows[0].start"),
-        ("    throttle: fast\n", "bytes per second are meant"),
-        ("    throttle: -1\n", "bytes per second are meant"),
-        ("    throttle: true\n", "bytes per second are meant"),
-        ("    compression: rar\n", ":7 `flows[0].compression`: should be"),
-        ("    sync: {acl: true}\n", "[did you mean `acls`?]"),
-        ("    sync: {acls: 1}\n", "should be a valid boolean, not 1"),
-        ("    sync: {configs_seconds: 0}\n", "should be greater than 0"),
-        ("    mm2_topics: {offset_syncs_on: east}\n", "should be 'source' or 'target', not 'east'"),
-        ("    groups: 'a['\n", ":7 `flows[0].groups[0]`: `a[` is not a regular"),
+        ("    topics: [a, b]\n    exclude: [b, 'c.*']\n", ":8 flow east->west: topic `b` is both wanted and excluded"),
+        (
+            "    topics: [b]\n    naming: {policy: rename, prefix: x-, exact: {a: x-b}}\n",
+            ":8 flow east->west: topics b, a would all be `x-b` on the target [their records would mix",
+        ),
     ],
 )
-def test_mistakes_in_the_newer_keys_are_told_with_their_line(tmp_path: Path, added: str, expected: str) -> None:
+def test_contradictions_are_told_with_their_line(tmp_path: Path, added: str, expected: str) -> None:
     assert expected in told(tmp_path, CLUSTERS + FLOW + added)
 
 

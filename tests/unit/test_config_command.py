@@ -12,6 +12,7 @@ from hypothesis import strategies as some
 from typer.testing import CliRunner, Result
 
 from isthmus.cli.app import app
+from isthmus.config.doubts import contradictions
 from isthmus.config.load import Loaded, load
 from isthmus.config.schema import json_schema
 from isthmus.config.written import as_yaml
@@ -199,13 +200,15 @@ FLOWS = some.builds(
     naming=NAMINGS,
     lanes=some.integers(1, 9),
     on_gap=some.sampled_from(["stop", "skip"]),
+    on_too_large=some.sampled_from(["stop", "dead_letter"]),
     sync=some.builds(Sync, configs=some.booleans(), acls_seconds=SECONDS, config_exclude=REGEXES, defaults_from=SIDES),
     mm2_topics=some.builds(Mm2Topics, checkpoints=some.booleans(), offset_syncs_on=SIDES),
     starts=some.lists(STARTS, max_size=3).map(tuple),
     compression=some.sampled_from(["", "none", "zstd"]),
     throttle=some.integers(0, 10**12),
+    cut_from=some.sampled_from([(), ("west",), ("west", "far")]),
     tuning=some.builds(Tuning, refresh_seconds=SECONDS),
-)
+).filter(lambda flow: not list(contradictions(flow)))  # those are refused
 
 
 @settings(max_examples=60, deadline=None)

@@ -364,7 +364,7 @@ clusters=source, target
 source.bootstrap.servers=my-cluster-kafka-bootstrap.us-east.containers.appdomain.cloud:443
 source.security.protocol=SSL
 source.ssl.truststore.password=password
-source.ssl.truststore.location=/home/truststore.jks
+source.ssl.truststore.location=/etc/kafka/truststore.jks
 target.bootstrap.servers=kafka1:9092,kafka2:9093,kafka3:9094
 # enable and configure individual replication flows
 source->target.enabled=true

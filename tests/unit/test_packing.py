@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from isthmus.engine.orders import Assignment
-from isthmus.engine.packing import pack
+from isthmus.engine.packing import Packed, pack
 from isthmus.engine.refusals import judge_produce
 from isthmus.engine.throttle import Throttle
 from isthmus.engine.track import Track, Unit
@@ -25,6 +25,16 @@ RECORDS = [Record(-1, 1_000 + n, b"k%d" % n, b"v" * n, (("h", b"%d" % n),)) for 
 def _track() -> Track:
     assignment = Assignment(source=SOURCE, source_id=uuid.uuid4(), target=TARGET, target_id=NO_ID, offset=100)
     return Track(assignment)
+
+
+TOO_LARGE = Landed(TARGET, codes.MESSAGE_TOO_LARGE, -1, -1, "")
+
+
+def _next(track: Track) -> Packed:
+    """What is sent first after everything was fetched again."""
+    track.rewind()
+    _as_fetched(track)
+    return pack(track, TUNING)
 
 
 def _as_fetched(track: Track, base: int = 100) -> None:
@@ -65,17 +75,58 @@ def test_a_piece_can_be_cut_again_and_keeps_its_source_offsets() -> None:
 
 def test_refusals_halve_the_batch_until_one_record_is_left_and_then_stop() -> None:
     track = _track()
-    too_large = Landed(TARGET, codes.MESSAGE_TOO_LARGE, -1, -1, "")
-    track.largest = 9
-    assert judge_produce(track, too_large) is None  # first without merging
+    assert judge_produce(track, TOO_LARGE, _next(track)) is None  # first without merging
     assert (track.merging, track.most_records) == (False, 0)
-    for most in (4, 2, 1):
-        assert judge_produce(track, too_large) is None
+    for most in (5, 2, 1):
+        assert judge_produce(track, TOO_LARGE, _next(track)) is None
         assert track.most_records == most
-        track.largest = most
-    stops = [judge_produce(track, too_large) for _ in range(4)]
+    stops = [judge_produce(track, TOO_LARGE, _next(track)) for _ in range(4)]
     assert stops[-1] is not None
+    assert "offset 100" in stops[-1].message
     assert "max.message.bytes" in stops[-1].hint
+
+
+def test_a_record_that_is_too_large_alone_becomes_a_letter_and_its_neighbours_stay_together() -> None:
+    track = _track()
+    track.merging = False
+    track.most_records = 1
+    pieces = [_next(track)]
+    pieces += [pack(track, TUNING) for _ in range(3)]
+    assert judge_produce(track, TOO_LARGE, pieces[3], dead_letters=True) is None
+    assert (track.letters, track.most_records) == ({103: "MESSAGE_TOO_LARGE (10)"}, 0)
+
+    again = [_next(track), pack(track, TUNING), pack(track, TUNING)]
+
+    assert [(piece.records, piece.past, piece.is_letter) for piece in again] == [
+        (3, 103, False),
+        (1, 104, True),
+        (6, 110, False),
+    ]
+    assert isinstance(again[1].made, Body)
+    (dead,) = _decoded(again[1].made)
+    origin = [("topic", b"orders"), ("partition", b"0"), ("offset", b"103"), ("reason", b"MESSAGE_TOO_LARGE (10)")]
+    ours = tuple((f"isthmus.{name}", value) for name, value in origin)
+    assert dead == RECORDS[3]._replace(offset=0, headers=RECORDS[3].headers + ours)
+
+
+def test_a_letter_that_is_refused_as_well_stops_its_partition() -> None:
+    track = _track()
+    track.merging, track.letters = False, {100: "MESSAGE_TOO_LARGE (10)"}
+    answers = [judge_produce(track, TOO_LARGE, _next(track), dead_letters=True) for _ in range(4)]
+    assert answers[:3] == [None] * 3
+    assert answers[3] is not None
+    assert "the dead-letter topic" in answers[3].message
+
+
+def test_letters_are_forgotten_when_they_are_committed_and_kept_when_not() -> None:
+    track = _track()
+    track.merging, track.letters = False, {100: "why", 105: "why"}
+    track.sent = _next(track).past
+    track.rewind()
+    assert set(track.letters) == {100, 105}
+    track.sent = _next(track).past
+    track.commit()
+    assert set(track.letters) == {105}
 
 
 @pytest.mark.parametrize("codec", range(5))

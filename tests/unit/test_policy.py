@@ -65,13 +65,16 @@ def test_identity_names_tell_nothing_of_their_source() -> None:
         "east.checkpoints.internal",
         "connect-configs-internal",
         "isthmus.east.internal",
+        "isthmus.east.dead-letters",
     ],
 )
 def test_internal_topics_are_known_by_name(topic: str) -> None:
     assert policy.is_internal(topic)
 
 
-@pytest.mark.parametrize("topic", ["orders", "internal", "internal.orders", "_schemas", "a_internal"])
+@pytest.mark.parametrize(
+    "topic", ["orders", "internal", "internal.orders", "_schemas", "a_internal", "my.dead-letters"]
+)
 def test_other_topics_are_not_internal(topic: str) -> None:
     assert not policy.is_internal(topic)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 
 from isthmus.config.client import read_client
 from isthmus.config.load import Loaded, load
+from isthmus.config.schema import json_schema
 from isthmus.config.substitute import Missing, Providers, Resolved, shown
 from isthmus.errors import ConfigError
 
@@ -119,6 +121,17 @@ def test_a_reference_may_stand_for_a_number_or_a_truth_in_yaml(tmp_path: Path) -
     assert (flow.lanes, flow.sync.acls, flow.sync.acls_seconds) == (2, True, 2.0)
     assert flow.topics.include == ("east-1", "b")
     assert {type(topic) for topic in flow.topics.include} == {str}
+
+
+def test_the_schema_takes_a_reference_wherever_the_loader_does() -> None:
+    schema = json_schema()["$defs"]
+    flow, tuning = schema["FlowSpec"]["properties"], schema["TuningSpec"]["properties"]
+    some = [flow[name] for name in ("lanes", "topics", "on_gap", "replication_factor", "naming")]
+    for field in (*some, *tuning.values()):
+        assert {"$ref": "#/$defs/Reference"} in field["anyOf"], field
+    pattern = schema["Reference"]["pattern"]
+    assert re.search(pattern, "${env:N}")
+    assert not re.search(pattern, "many")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class Clusters:
         self.asked: list[tuple[str, ...]] = []
         self.altered: list[dict[str, list[Alteration]]] = []
 
-    async def describe(self, _: object, topics: Iterable[str]) -> Described:
+    async def describe(self, _: object, topics: Iterable[str], __: object = None) -> Described:
         names = tuple(topics)
         self.asked.append(names)
         return Described({name: dict(self.topics[name]) for name in names}, {})

@@ -73,7 +73,7 @@ class Plan:
 
 def run(plan: Plan, source: str, target: str, say: Say) -> BenchResult:
     """Measure everything in the plan on two running clusters with one broker each."""
-    machine = _machine()
+    told = machine()
     results = []
     for number, name in enumerate(plan.cases):
         chosen = tuple(each for each in plan.systems if number == 0 or each not in plan.once)
@@ -81,10 +81,10 @@ def run(plan: Plan, source: str, target: str, say: Say) -> BenchResult:
         with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
             bench = CaseBench(source, target, Path(folder), plan, say)
             results.append(bench.run(CASES[name], chosen, seconds, cold=number == 0))
-    return BenchResult(scale=plan.scale, machine=machine, cases=tuple(results))
+    return BenchResult(scale=plan.scale, machine=told, cases=tuple(results))
 
 
-def _machine() -> dict[str, str | int | float]:
+def machine() -> dict[str, str | int | float]:
     return {
         "cores": os.cpu_count() or 0,
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),

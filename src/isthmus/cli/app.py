@@ -19,6 +19,7 @@ from isthmus import __version__
 from isthmus.cli import config, lab
 from isthmus.cli.bench import bench
 from isthmus.cli.demo import demo
+from isthmus.cli.doctor import doctor
 from isthmus.cli.groups import groups
 from isthmus.cli.plan import plan
 from isthmus.cli.positions import positions
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(plan)
+app.command()(doctor)
 app.command()(positions)
 app.command()(groups)
 app.command()(pause)

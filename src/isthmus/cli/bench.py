@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,12 +19,18 @@ from isthmus.errors import ConfigError, MachineError
 
 QUICK_SCALE = 0.2
 QUICK_CASES = "json,random,small"
+PLAN, GROUPS = "plan", "groups"
+GROUPS_AT_ONCE = 1_000
+PLANNED_PARTITIONS = 10_000
 
 
 def bench(
     scale: Annotated[float, typer.Option(help="Size of the topics; 1 is a full run.")] = QUICK_SCALE,
     cases: Annotated[
-        str, typer.Option(help="Comma list of json, random, small, wide, uncompressed; or all.")
+        str,
+        typer.Option(
+            help="Comma list of json, random, small, wide, uncompressed; or all. Apart from them: plan; groups."
+        ),
     ] = QUICK_CASES,
     systems: Annotated[
         str, typer.Option(help="Comma list of isthmus, mm2-eos, mm2-alo, limit.")
@@ -45,6 +53,12 @@ def bench(
     if scale <= 0:
         raise ConfigError(f"{scale:g} is no scale", where="--scale", hint="use a number above 0, for example 0.2")
     _require_lab_extras()
+    if cases == PLAN:
+        _bench_plan(out, output)
+        return
+    if cases == GROUPS:
+        _bench_groups(out, output, scale)
+        return
     from isthmus.bench import report
     from isthmus.bench.cases import CASES
     from isthmus.bench.run import SYSTEMS, Plan, run
@@ -70,6 +84,44 @@ def bench(
         return
     report.show(result, console)
     console.print(f"Written: {', '.join(str(file) for file in files)}")
+
+
+def _bench_plan(out: Path, output: str) -> None:
+    """Needs no other system: a plan over 10,000 partitions, and what a round costs when nothing has changed."""
+    from isthmus.bench.planning import measure_planning, show, write
+
+    # A broker that opens thousands of logs on a small machine is late with its heartbeats, but not dead.
+    with _two_clusters(output, {"broker.session.timeout.ms": "120000"}) as (console, say, source, target):
+        found = measure_planning(source, target, PLANNED_PARTITIONS, say)
+    _tell(console, output, write(found, out), lambda: show(found, console))
+
+
+def _bench_groups(out: Path, output: str, scale: float) -> None:
+    """Likewise: a round over 1,000 consumer groups, and what the index of offsets costs."""
+    from isthmus.bench.grouping import measure_groups, show, write
+
+    with _two_clusters(output, {}) as (console, say, source, target):
+        found = measure_groups(source, target, GROUPS_AT_ONCE, scale, say)
+    _tell(console, output, write(found, out), lambda: show(found, console))
+
+
+@contextmanager
+def _two_clusters(output: str, properties: dict[str, str]) -> Iterator[tuple[Console, Callable[[str], None], str, str]]:
+    from isthmus.lab.brokers import ClusterSpec
+    from isthmus.lab.cluster import Lab
+
+    console = Console(stderr=output == "json")
+    clusters = [ClusterSpec(name=name, heap_mb=1024, properties=properties) for name in ("east", "west")]
+    with console.status("starting two clusters") as status, Lab(clusters) as lab:
+        yield console, status.update, lab["east"].bootstrap, lab["west"].bootstrap
+
+
+def _tell(console: Console, output: str, file: Path, show: Callable[[], None]) -> None:
+    if output == "json":
+        typer.echo(file.read_text())
+        return
+    show()
+    console.print(f"Written: {file}")
 
 
 def _chosen(text: str, known: tuple[str, ...], where: str) -> tuple[str, ...]:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from isthmus.cli.render import Output
-from isthmus.config.load import Loaded, load, load_environment
-from isthmus.config.schema import json_schema
-from isthmus.config.written import Item, as_yaml, items
 from isthmus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from isthmus.config.load import Loaded
+    from isthmus.config.written import Item
 
 app = typer.Typer(help="Show, check and convert configuration files.", no_args_is_help=True)
 
@@ -34,6 +35,8 @@ Secrets = Annotated[
 
 def loaded_from(file: Path | None, secrets: Path | None) -> Loaded:
     """The one way from a command's arguments to flows."""
+    from isthmus.config.load import load, load_environment
+
     return load_environment() if file is None else load(file, secrets=secrets)
 
 
@@ -67,6 +70,8 @@ def check(file: File = None, secrets: Secrets = None) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of our YAML."""
+    from isthmus.config.schema import json_schema
+
     print(json.dumps(json_schema(), indent=2))
 
 
@@ -80,6 +85,8 @@ def convert(
     ] = False,
 ) -> None:
     """Write our YAML that asks for the same."""
+    from isthmus.config.written import as_yaml
+
     loaded = loaded_from(file, secrets)
     warn(loaded)
     text = as_yaml(loaded, include_secrets=include_secrets)
@@ -93,6 +100,8 @@ def convert(
 
 
 def _as_text(loaded: Loaded) -> str:
+    from isthmus.config.written import items
+
     listed = list(items(loaded))
     names = max(len(item.key) for item in listed)
     values = min(60, max(len(_spelled(item.value)) for item in listed))
@@ -117,6 +126,8 @@ def _spelled(value: object) -> str:
 
 
 def _as_json(loaded: Loaded) -> str:
+    from isthmus.config.written import items
+
     data: dict[str, Any] = {"file": str(loaded.origin), "format": loaded.format, "clusters": {}, "flows": {}}
     for item in items(loaded):
         kind, _, name = item.part.partition(" ")

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from isthmus.cli.render import Output, Screen
-from isthmus.demo.story import Stage, cross, fill, prove
-from isthmus.engine.run import Options, replicate
 from isthmus.errors import ProofError
-from isthmus.lab import ClusterSpec, Lab
-from isthmus.lab.oracle import Verdict
+
+if TYPE_CHECKING:
+    from isthmus.lab.oracle import Verdict
 
 
 def demo(
@@ -26,6 +25,10 @@ def demo(
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the proof.")] = Output.text,
 ) -> None:
     """Replicate between two real clusters, kill a worker on the way, and prove that nothing is missing."""
+    from isthmus.demo.story import Stage, cross, fill, prove
+    from isthmus.engine.run import Options, replicate
+    from isthmus.lab import ClusterSpec, Lab
+
     console = Console(stderr=True)
     began = time.monotonic()
 

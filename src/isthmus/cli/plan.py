@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,14 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.cli.render import Output
-from isthmus.config.load import load
-from isthmus.engine.plan import Plan, TopicStart, make_plan
 from isthmus.errors import IsthmusError
 from isthmus.model import Flow
-from isthmus.wire.admin import NewTopic
+
+if TYPE_CHECKING:
+    from isthmus.engine.abilities import Finding
+    from isthmus.engine.plan import Plan, TopicStart
+    from isthmus.wire.admin import NewTopic
+
+if TYPE_CHECKING:
+    from isthmus.engine.rights import Right
 
 _ROWS = 30  # of each table: the rest is in the JSON
 _EXAMPLES = 5
+_STYLES = {"blocks": "bold red", "limits": "yellow", "note": "dim"}  # by severity
 
 
 def plan(
@@ -30,6 +36,8 @@ def plan(
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print it.")] = Output.text,
 ) -> None:
     """Show what `isthmus run` would create, grow, alter and skip, and where it begins. Changes nothing."""
+    from isthmus.config.load import load
+
     loaded = load(file)
     errors = Console(stderr=True)
     for warning in loaded.warnings:
@@ -48,6 +56,8 @@ def plan(
 
 
 async def _plans(flows: Sequence[Flow]) -> list[Plan]:
+    from isthmus.engine.plan import make_plan
+
     return [await make_plan(flow) for flow in flows]
 
 
@@ -62,8 +72,12 @@ def show(plan: Plan, console: Console) -> None:
         console.print(Text(f"skipped, {reason}: {', '.join(topics[:_EXAMPLES])}{more}"))
     for stop in plan.stopped:
         console.print(Text(f"would stop {stop.source.topic}: {stop.message}. {stop.hint}", style="bold red"))
+    if plan.rights:
+        console.print(_table("missing rights", RIGHTS_COLUMNS, [right_row(right) for right in plan.rights]))
     for problem in plan.problems:
         console.print(Text(f"problem: {problem}", style="red"))
+    for each in plan.lacks:
+        console.print(Text(f"{each.severity}: {each}", style=_STYLES[each.severity.value]))
 
 
 def _sections(plan: Plan) -> list[tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]]:
@@ -148,7 +162,42 @@ def as_json(plan: Plan) -> dict[str, Any]:
             for start in plan.starts
         ],
         "stopped": [{"topic": s.source.topic, "code": s.code, "error": f"{s.message}. {s.hint}"} for s in plan.stopped],
+        "rights": [right_json(right) for right in plan.rights],
         "problems": list(plan.problems),
+        "lacks": [_lack_json(each) for each in plan.lacks],
+    }
+
+
+def _lack_json(finding: Finding) -> dict[str, str]:
+    return {
+        "cluster": finding.cluster,
+        "severity": finding.severity.value,
+        "code": finding.code,
+        "text": finding.text,
+        "hint": finding.hint,
+    }
+
+
+RIGHTS_COLUMNS = ("cluster", "principal", "operation", "resource", "keeps back")
+
+
+def right_row(right: Right) -> tuple[str, ...]:
+    kept = {"topic": f"topic {right.topic}", "partitions": f"new partitions of {right.topic}"}
+    held = kept.get(right.keeps_back, {"flow": "everything"}.get(right.keeps_back, "no record"))
+    return right.cluster, right.principal, right.operation, f"{right.resource} {right.name}", held
+
+
+def right_json(right: Right) -> dict[str, str]:
+    """The documented JSON form of a missing right (docs/json-output.md)."""
+    return {
+        "cluster": right.cluster,
+        "principal": right.principal,
+        "operation": right.operation,
+        "resource": right.resource,
+        "name": right.name,
+        "needed_to": right.why,
+        "keeps_back": right.keeps_back,
+        "topic": right.topic,
     }
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -21,9 +21,11 @@ from rich.table import Table
 
 from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.render import Output
-from isthmus.engine.positions import Position, Positions, checked_changes
 from isthmus.errors import ConfigError
 from isthmus.model import Flow, TopicPartition
+
+if TYPE_CHECKING:
+    from isthmus.engine.positions import Position
 
 _SET = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+)=(?P<offset>\d+)")
 _RESET = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)(:(?P<partition>\d+))?")
@@ -59,6 +61,8 @@ def _choose(flows: tuple[Flow, ...], name: str, *, changing: bool) -> list[Flow]
 
 
 async def _one(flow: Flow, sets: list[str], resets: list[str], yes: bool, output: Output) -> None:
+    from isthmus.engine.positions import Positions, checked_changes
+
     async with Positions(flow) as stored:
         before = await stored.read()
         changes = checked_changes(flow, before, {**_resets(resets, before), **_sets(sets)})

@@ -15,21 +15,21 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from isthmus.cli.render import Output
-from isthmus.config.client import read_client
 from isthmus.errors import ConfigError
 from isthmus.model import TopicPartition
-from isthmus.tools.reading import Reading, read, refuse_missing
-from isthmus.tools.writing import TopicWriter
-from isthmus.wire.cluster import Client
-from isthmus.wire.fetch import EARLIEST, LATEST, settled_offsets
-from isthmus.wire.records import Record
+
+if TYPE_CHECKING:
+    from isthmus.tools.reading import Reading
+    from isthmus.tools.writing import TopicWriter
+    from isthmus.wire.cluster import Client
+    from isthmus.wire.records import Record
 
 _LINES_AT_ONCE = 500
 PropertiesOption = Annotated[Path, typer.Option("--properties", help="A Kafka client's properties file.")]
@@ -43,7 +43,7 @@ def topics(
     output: OutputOption = Output.text,
 ) -> None:
     """List the topics of a cluster, with partitions and how many offsets they hold."""
-    found = asyncio.run(_topics(Client(read_client(properties)), topic, all_))
+    found = asyncio.run(_topics(_client(properties), topic, all_))
     if output is Output.json:
         sys.stdout.write(json.dumps(found) + "\n")
         return
@@ -57,7 +57,17 @@ def topics(
     Console().print(table)
 
 
+def _client(properties: Path) -> Client:
+    from isthmus.config.client import read_client
+    from isthmus.wire.cluster import Client
+
+    return Client(read_client(properties))
+
+
 async def _topics(client: Client, topic: str, internal: bool) -> list[dict[str, Any]]:
+    from isthmus.tools.reading import refuse_missing
+    from isthmus.wire.fetch import EARLIEST, LATEST, settled_offsets
+
     try:
         await client.start()
         await client.refresh(None)
@@ -89,9 +99,11 @@ def consume(
     output: OutputOption = Output.text,
 ) -> None:
     """Print committed records with their times and headers; ends at the end of the topic."""
+    from isthmus.tools.reading import Reading
+
     kind, at = _begin(begin)
     reading = Reading(topic=topic, partition=partition, begin=kind, at=at, follow=follow)
-    asyncio.run(_consume(Client(read_client(properties)), reading, most, output))
+    asyncio.run(_consume(_client(properties), reading, most, output))
 
 
 def _begin(text: str) -> tuple[str, int]:
@@ -108,6 +120,8 @@ def _begin(text: str) -> tuple[str, int]:
 
 
 async def _consume(client: Client, reading: Reading, most: int, output: Output) -> None:
+    from isthmus.tools.reading import read
+
     shown = 0
     try:
         await client.start()
@@ -163,9 +177,11 @@ def produce(
     ] = Output.text,
 ) -> None:
     """Write standard input to a topic, a record per line."""
+    from isthmus.tools.writing import TopicWriter
+
     headers = tuple(_header(text) for text in header or ())
     records = _given(output, separator.encode().decode("unicode_escape"), headers)
-    writer = TopicWriter(Client(read_client(properties)), topic, partition)
+    writer = TopicWriter(_client(properties), topic, partition)
     asyncio.run(_produce(writer, records))
     if output is Output.json:
         sys.stdout.write(json.dumps({"topic": topic, "stored": writer.stored}) + "\n")
@@ -181,6 +197,8 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 def _given(output: Output, separator: str, headers: tuple[tuple[str, bytes | None], ...]) -> Iterator[Record]:
+    from isthmus.wire.records import Record
+
     for number, line in enumerate(sys.stdin.buffer, 1):
         text = line.rstrip(b"\r\n")
         now = int(time.time() * 1000)
@@ -192,6 +210,8 @@ def _given(output: Output, separator: str, headers: tuple[tuple[str, bytes | Non
 
 
 def _from_json(text: bytes, number: int, now: int, headers: tuple[tuple[str, bytes | None], ...]) -> Record:
+    from isthmus.wire.records import Record
+
     try:
         data = json.loads(text)
         own = tuple((str(name), _bytes(content)) for name, content in data.get("headers", ()))

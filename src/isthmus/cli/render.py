@@ -149,6 +149,8 @@ def summary(ended: list[FlowStatus], output: Output) -> None:
             f"{sum(lane.transactions for lane in status.lanes):,} transactions committed",
             highlight=False,
         )
+        if status.dead_letters:
+            console.print(f"{status.dead_letters:,} records went to the dead letters", style="bold", highlight=False)
 
 
 def as_json(status: FlowStatus) -> dict[str, Any]:
@@ -158,6 +160,7 @@ def as_json(status: FlowStatus) -> dict[str, Any]:
         "state": status.state,
         "time": status.time,
         "records": status.records,
+        "dead_letters": status.dead_letters,
         "bytes": status.bytes,
         "lag": status.lag,
         "partitions": [

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from isthmus.cli.config import File, Secrets, loaded_from, warn
 from isthmus.cli.render import Output, Screen, summary
-from isthmus.engine.run import Options, replicate
 from isthmus.errors import ConfigError, IsthmusError, PartitionStopped
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus
@@ -37,6 +36,8 @@ def run(
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print at the end.")] = Output.text,
 ) -> None:
     """Replicate topics exactly once, until Ctrl-C (or until caught up)."""
+    from isthmus.engine.run import Options, replicate
+
     loaded = loaded_from(file, secrets)
     flows = [_with_lanes(flow, lanes) for flow in loaded.flows]
     options = Options(

@@ -10,17 +10,18 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.render import Output
-from isthmus.config.values import amount
-from isthmus.engine.wishes import Answer, Wishing, live_settings
 from isthmus.errors import ConfigError
 from isthmus.model import Flow
+
+if TYPE_CHECKING:
+    from isthmus.engine.wishes import Answer, Wishing
 
 FileArgument = Annotated[Path, typer.Argument(help="The file that the flow runs from.")]
 FlowOption = Annotated[str, typer.Option("--flow", help="Which flow of the file, as source->target; all if left out.")]
@@ -36,9 +37,9 @@ def pause(
     output: OutputOption = Output.text,
 ) -> None:
     """Stop copying, after what is in flight is committed; stays so until `isthmus resume`."""
-    topics = frozenset(topic or ())
-    what = ", ".join(sorted(topics)) or "all topics"
-    _wish(file, secrets, flow, output, f"paused: {what}", lambda wishing: wishing.pause(topics))
+    _wish(
+        file, secrets, flow, output, f"paused: {_named(topic)}", lambda wishing: wishing.pause(frozenset(topic or ()))
+    )
 
 
 def resume(
@@ -49,9 +50,13 @@ def resume(
     output: OutputOption = Output.text,
 ) -> None:
     """Go on where it was paused."""
-    topics = frozenset(topic or ())
-    what = ", ".join(sorted(topics)) or "all topics"
-    _wish(file, secrets, flow, output, f"resumed: {what}", lambda wishing: wishing.resume(topics))
+    _wish(
+        file, secrets, flow, output, f"resumed: {_named(topic)}", lambda wishing: wishing.resume(frozenset(topic or ()))
+    )
+
+
+def _named(topics: list[str] | None) -> str:
+    return ", ".join(sorted(set(topics or ()))) or "all topics"
 
 
 def throttle(
@@ -59,22 +64,28 @@ def throttle(
     rate: Annotated[str, typer.Argument(help="Bytes per second (20MB), `none`, or `file`: what the file says.")],
     secrets: Secrets = None,
     flow: FlowOption = "",
+    topic: TopicOption = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Cap the bytes per second that a flow reads."""
-    wanted = _rate(rate)
-    _wish(file, secrets, flow, output, f"throttle: {rate}", lambda wishing: wishing.throttle(wanted))
+    """Cap the bytes per second that a flow reads, or that it reads of single topics."""
+    wanted, topics = _rate(rate), frozenset(topic or ())
+    what = f"throttle: {rate}" + (f" for each of {', '.join(sorted(topics))}" if topics else "")
+    _wish(file, secrets, flow, output, what, lambda wishing: wishing.throttle(wanted, topics))
 
 
 def apply(
     file: FileArgument, secrets: Secrets = None, flow: FlowOption = "", output: OutputOption = Output.text
 ) -> None:
     """Put the settings of this file into force in the running flow, wherever it runs."""
+    from isthmus.engine.wishes import live_settings
+
     otherwise = "nobody runs it now, so nothing changed: the file counts at the next start"
     _wish(file, secrets, flow, output, "applied", lambda wishing: wishing.apply(live_settings(wishing.flow)), otherwise)
 
 
 def _rate(text: str) -> int | None:
+    from isthmus.config.values import amount
+
     if text in ("file", "none"):
         return None if text == "file" else 0
     try:
@@ -106,5 +117,7 @@ def _wish(
 
 
 async def _ask(flow: Flow, ask: Callable[[Wishing], Awaitable[Answer]]) -> Answer:
+    from isthmus.engine.wishes import Wishing
+
     async with Wishing(flow) as wishing:
         return await ask(wishing)

@@ -1,19 +1,22 @@
 """Credentials as Kafka client properties.
 
-Owns the spelling of `sasl.jaas.config` and which properties are secrets by their name. Must stay true: a user or
-password with quotes and backslashes reaches the broker as it is; a value built of what a provider gave remembers the
-references, and can be built from them again.
+Owns the spelling of `sasl.jaas.config`, whom a broker takes a client for, and which properties are secrets by their
+name. Must stay true: a user or password with quotes and backslashes reaches the broker as it is; a value built of what
+a provider gave remembers the references, and can be built from them again.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from isthmus.config.substitute import Resolved, literal, shown
 
 _SECRET = re.compile(r"(?i)password|secret|jaas\.config|token|credential|user\.info|keystore\.key|ssl\..*key$")
 _PLAIN_OPTION = re.compile(r"""(?i)(?:password|secret|token)\w*\s*=\s*"?[^\s";]+""")
 _REFERENCE = re.compile(r"\$\{[^{}]*\}")
+_USER = re.compile(r"""username\s*=\s*"((?:[^"\\]|\\.)*)["]""")
+_BACKSLASH = re.compile(r"\\(.)")
 _MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -43,6 +46,16 @@ def _jaas(module: str, user: str, password: str) -> str:
 
 def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def principal(settings: Mapping[str, str]) -> str:
+    """Whom a broker takes a client with these properties for, as far as they tell; brokers may map names otherwise."""
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    if protocol.startswith("SASL"):
+        found = _USER.search(settings.get("sasl.jaas.config", ""))
+        return "User:" + _BACKSLASH.sub(r"\1", found[1]) if found else "the user of the SASL login"
+    keyed = any(name.startswith("ssl.keystore.") for name in settings)
+    return "the user of the client certificate" if protocol == "SSL" and keyed else "User:ANONYMOUS"
 
 
 def is_secret(name: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from isthmus.config.doubts import Doubt, contradictions
 from isthmus.config.places import Document, Place, Problem, Trail, nearest, place, refusal
 from isthmus.config.schema import ALIAS, ClusterSpec, FileSpec, FlowSpec, keys_at
 from isthmus.config.substitute import Missing, Providers, Resolved, literal, shown
@@ -35,6 +36,10 @@ def read(document: Document, path: Path, providers: Providers) -> tuple[tuple[Fl
         raise refusal(path, problems)
     clusters = {alias: _cluster(alias, cluster) for alias, cluster in spec.clusters.items()}
     flows = tuple(_flow(flow, clusters) for flow in spec.flows)
+    if problems := [
+        _contradicted(document, at, each) for at, flow in enumerate(flows) for each in contradictions(flow)
+    ]:
+        raise refusal(path, problems)
     return flows, dict(_places(document, path, flows))
 
 
@@ -73,6 +78,7 @@ def _flow(spec: FlowSpec, clusters: dict[str, Cluster]) -> Flow:
         replication_factor=spec.replication_factor,
         internal_replication_factor=spec.internal_replication_factor,
         on_gap=spec.on_gap,
+        on_too_large=spec.on_too_large,
         starts=tuple(rule.start() for rule in spec.start),
         compression=spec.compression,
         throttle=spec.throttle,
@@ -180,6 +186,10 @@ def _cross_problems(document: Document) -> Iterator[Problem]:
             yield from _end_problems(document, clusters, flow, at)
             yield from _pair_problems(document, flow, at, seen)
             yield from _timing_problems(document, flow, at)
+
+
+def _contradicted(document: Document, at: int, doubt: Doubt) -> Problem:
+    return Problem(document.line(("flows", at, *doubt.key.split("."))), doubt.text, doubt.hint)
 
 
 def _alias_problems(document: Document, clusters: dict[str, object]) -> Iterator[Problem]:

@@ -2,19 +2,20 @@
 
 Must stay true: either every flow of the file is fit to run, or ONE ConfigError tells everything that is wrong, with
 lines. Each format has a reader of its own: `flowfile` (our YAML), `properties` (MirrorMaker 2), `strimzi`, `setenv`
-and `reo` (the environment).
+and `reo` (the environment); `doubts` judges what they found.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from isthmus.config import flowfile, properties, reo, setenv, strimzi
 from isthmus.config.circles import circle_problems, with_cuts
+from isthmus.config.doubts import contradictions, doubts
 from isthmus.config.places import Place, Problem, read_yaml, refusal
 from isthmus.config.substitute import Providers, plain
 from isthmus.errors import ConfigError
@@ -63,7 +64,8 @@ def _loaded(
     bare: tuple[Flow, ...] = with_cuts(plain(flows))
     if problems := list(circle_problems(bare)):
         raise refusal(origin, problems)
-    return Loaded(bare, (*warnings, *_doubts(bare)), origin, places, kind)
+    found = [*(each for flow in bare for each in contradictions(flow)), *doubts(bare)]
+    return Loaded(bare, (*warnings, *(doubt.told(places) for doubt in found)), origin, places, kind)
 
 
 _Read = tuple[tuple[Flow, ...], tuple[str, ...], dict[str, Place]]
@@ -104,40 +106,3 @@ def _decoded(raw: bytes, path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise refusal(path, [Problem(line, "not UTF-8 text", "save the file as UTF-8")]) from None
-
-
-# --- what is lawful, but hardly meant ---------------------------------------------------------
-
-
-def _doubts(flows: tuple[Flow, ...]) -> Iterator[str]:
-    yield from _renaming_loops(flows)
-    for flow in flows:
-        if flow.naming.policy == "default" and flow.naming.separator in flow.source.alias:
-            yield (
-                f"flow {flow.name}: the alias `{flow.source.alias}` holds the separator "
-                f"`{flow.naming.separator}`, so a circle through it would not be noticed"
-            )
-        if set(flow.source.bootstrap) & set(flow.target.bootstrap):
-            yield (
-                f"flow {flow.name}: source and target name the same broker; if they are one cluster, copies "
-                "that match `topics` would be copied again"
-            )
-
-
-def _renaming_loops(flows: tuple[Flow, ...]) -> Iterator[str]:
-    """A renamed topic is known by its new name only: flows that rename differently do not know each other's copies.
-
-    Their records are cut, but empty topics with ever longer names would be created.
-    """
-    renaming = {(f.source.alias, f.target.alias): f.naming for f in flows if f.naming.policy == "rename"}
-    for (source, target), naming in renaming.items():
-        back = renaming.get((target, source))
-        if back is None or source > target:
-            continue
-        affixes = (naming.prefix, naming.suffix), (back.prefix, back.suffix)
-        if affixes[0] != affixes[1] and all(any(affix) for affix in affixes):
-            yield (
-                f"flows {source}->{target} and {target}->{source} rename differently: of a topic that both carry, "
-                "copies of copies would be created without end, and stay empty; give them topics that differ, or "
-                "the same prefix and suffix"
-            )

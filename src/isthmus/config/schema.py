@@ -254,6 +254,9 @@ class FlowSpec(Spec):
     on_gap: Literal["stop", "skip"] = Field(
         default="stop", description="When the source deleted records before they were copied."
     )
+    on_too_large: Literal["stop", "dead_letter"] = Field(
+        default="stop", description="When a single record is too large for its topic on the target."
+    )
     start: Starts = Field(default=[])
     compression: Literal["", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="", description="Codec of batches on the target; empty keeps what the source has."
@@ -301,5 +304,32 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the YAML file, for editors and for the documentation."""
-    schema = FileSpec.model_json_schema(by_alias=True)
+    schema: dict[str, Any] = _with_references(FileSpec.model_json_schema(by_alias=True))
+    schema["$defs"]["Reference"] = {"type": "string", "pattern": r"\$\{.+\}", "description": "`${env:X}` and the like."}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Isthmus"}
+
+
+_REFERENCE = {"$ref": "#/$defs/Reference"}
+_ABOUT = ("title", "description", "default")
+
+
+def _with_references(node: Any) -> Any:
+    """A `${...}` may stand for every single value; a schema of a number or of some words must say so."""
+    if isinstance(node, list):
+        return [_with_references(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    walked = {key: _with_references(value) for key, value in node.items()}
+    if node.get("type") == "object" and "properties" in node:  # and not a map of fields, one of which is called so
+        walked["properties"] = {name: _or_reference(field) for name, field in walked["properties"].items()}
+    return walked
+
+
+def _or_reference(field: dict[str, Any]) -> dict[str, Any]:
+    bound = field.get("type") in ("integer", "number", "boolean") or "enum" in field or "pattern" in field
+    if "anyOf" in field:
+        return field | {"anyOf": [*field["anyOf"], _REFERENCE]}
+    if not bound:
+        return field
+    about = {key: field[key] for key in _ABOUT if key in field}
+    return about | {"anyOf": [{key: value for key, value in field.items() if key not in _ABOUT}, _REFERENCE]}

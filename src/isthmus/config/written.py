@@ -86,6 +86,7 @@ def _flow(flow: Flow) -> dict[str, object]:
         "replication_factor": flow.replication_factor,
         "internal_replication_factor": flow.internal_replication_factor,
         "on_gap": flow.on_gap,
+        "on_too_large": flow.on_too_large,
         "start": [_start(rule) for rule in flow.starts],
         "compression": flow.compression,
         "throttle": flow.throttle,

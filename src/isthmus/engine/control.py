@@ -22,7 +22,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from isthmus.model import TopicPartition
+from isthmus.errors import TargetError
+from isthmus.model import Flow, TopicPartition
 from isthmus.wire.journal import Appended, Journal
 from isthmus.wire.records import Record
 
@@ -55,6 +56,12 @@ def decode(record: Record) -> tuple[str, dict[str, Any] | None]:
 
 def gap_key(source: TopicPartition, first: int) -> str:
     return f"gap/{source.topic}/{source.partition}/{first}"
+
+
+def never_run(flow: Flow, hint: str) -> TargetError:
+    """There is no control topic: nothing was ever copied, and nobody hears what is asked."""
+    where = f"cluster {flow.target.alias}, topic {flow.control_topic}"
+    return TargetError(f"flow {flow.name} has never run", where=where, hint=hint, code="NO_PROGRESS")
 
 
 class ControlView:

@@ -8,14 +8,16 @@ lane's ids are fenced under the protocol that the target has finalized by then. 
 from __future__ import annotations
 
 import asyncio
+import collections
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
 from isthmus.engine.fencing import Fence
 from isthmus.engine.lease import Lease
 from isthmus.engine.ledger import Ledger
+from isthmus.engine.letters import made_ready, to_be_fenced
 from isthmus.engine.orders import Assignment, Order, Receipt
 from isthmus.engine.registrar import Registrar
 from isthmus.engine.roster import Roster
@@ -37,20 +39,21 @@ class Dispatch:
         roster: Roster,
         registrar: Registrar,
         lease: Lease,
-        waiting: Callable[[str], None],
+        note: Callable[[str], None],
     ) -> None:
         self.ledger = Ledger(target, roster.flow.progress_topic, roster.flow.source.alias, CONNECTOR)
         self.until: dict[TopicPartition, int] = {}  # where "caught up" lies, when the run ends there
         self.resting: set[TopicPartition] = set()  # refused under the first protocol: out of orders for a while
         self._strikes: dict[TopicPartition, int] = {}  # of partitions that made an order void
         self._most_records: dict[TopicPartition, int] = {}  # what the target takes in one batch, where that was found
+        self._letters: dict[TopicPartition, tuple[tuple[int, str], ...]] = {}  # records on their way to dead letters
         self._ledger_lock = asyncio.Lock()
         self._target = target
         self._journal = journal
         self._roster = roster
         self._registrar = registrar
         self._lease = lease
-        self._waiting = waiting
+        self._note = note
 
     @property
     def _flow(self) -> Flow:
@@ -58,7 +61,10 @@ class Dispatch:
 
     def fence(self) -> Fence:
         second = speaks_second_protocol(self._target)
-        return Fence(self._target, self._flow, second_protocol=second, waiting=self._waiting)
+        return Fence(self._target, self._flow, second_protocol=second, waiting=self._await_markers)
+
+    def _await_markers(self, name: str) -> None:
+        self._note(f"waiting for markers of {name}")
 
     async def fence_everyone(self, view: ControlView, lanes: int) -> None:
         """Also ids of lanes that an earlier run had and this one has not."""
@@ -67,22 +73,27 @@ class Dispatch:
         progress = self._flow.progress_topic
         everywhere = self._roster.all_targets()
         everywhere += [TopicPartition(progress, n) for n in self._target.topics[progress].partitions]
+        everywhere += to_be_fenced(self._target, self._flow)
         await self.fence().everyone(most, everywhere)
         # Orders of earlier drivers are void now, so their claims have done their work.
         old_claims = dict.fromkeys(view.under("claim/"))
         if old_claims:
             await control.write(self._journal, old_claims)
 
-    async def make_order(self, lane: int, sources: list[TopicPartition], view: ControlView) -> Order | None:
+    async def make_order(
+        self, lane: int, sources: list[TopicPartition], view: ControlView, topic_rates: Mapping[str, int]
+    ) -> Order | None:
         """Fence, read, plan (I2). None when nothing of it is left to do."""
         # A new connection tells what the cluster has finalized by now: the protocol may have changed.
         await self._target.start()
-        await self._target.refresh([self._flow.progress_topic, *{self._roster.target_of(tp).topic for tp in sources}])
+        own = [self._flow.progress_topic, self._flow.dead_letter_topic]
+        await self._target.refresh([*own, *{self._roster.target_of(tp).topic for tp in sources}])
+        lettering = await made_ready(self._target, self._flow, self._note)
         revision, second = self._roster.revisions[lane], speaks_second_protocol(self._target)
         count = len(self._target.topics[self._flow.progress_topic].partitions)
         numbers = {self._progress_number(tp, count) for tp in sources}
         progress = [TopicPartition(self._flow.progress_topic, n) for n in sorted(numbers)]
-        targets = [self._roster.target_of(tp) for tp in sources]
+        targets = [self._roster.target_of(tp) for tp in sources] + to_be_fenced(self._target, self._flow)
         identities, floors = await self.fence().lane(lane, targets, progress)
         await self._registrar.record(identities)
         async with self._ledger_lock:
@@ -103,10 +114,21 @@ class Dispatch:
             second_protocol=second,
             progress_id=self._target.topic_id(self._flow.progress_topic),
             progress_partitions=count,
+            dead_letters_id=self._target.topic_id(self._flow.dead_letter_topic) if lettering else None,
+            topic_rates=self._shares(topic_rates, assignments),
             control_from=await self._journal.end(),
             origin=self._registrar.origin,
             register_id=self._registrar.source_register,
         )
+
+    def _shares(self, rates: Mapping[str, int], assignments: Iterable[Assignment]) -> dict[str, float]:
+        """What this lane may read of throttled topics: as much of the rate as it has of the partitions."""
+        mine = collections.Counter(a.source.topic for a in assignments)
+        return {
+            topic: rate * mine[topic] / self._roster.routes[topic].partitions
+            for topic, rate in rates.items()
+            if mine[topic]
+        }
 
     def assignment(self, source: TopicPartition, view: ControlView) -> Assignment:
         route = self._roster.routes[source.topic]
@@ -119,11 +141,14 @@ class Dispatch:
             until=self.until.get(source, -1),
             strikes=self._strikes.get(source, 0),
             most_records=self._most_records.get(source, 0),
+            mark=self.ledger.marks.get(source, ""),
+            letters=self._letters.get(source, ()),
         )
 
     def learn(self, receipt: Receipt) -> None:
         """A refusal under the first protocol voids the order: the next one must not run into the same again (I7)."""
         self._most_records.update(receipt.most_records)
+        self._letters.update(receipt.letters)
         for tp in receipt.positions:
             self._strikes.pop(tp, None)
         if receipt.reason == "fenced":

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from isthmus.engine import control
+from isthmus.engine.abilities import Severity, lacking, refuse_blocked
 from isthmus.engine.control import ControlView
 from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.internal import create_internal_topics
@@ -21,6 +22,7 @@ from isthmus.engine.offsets.keeper import GroupKeeper
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.plan import plan_flow
 from isthmus.engine.registrar import RECORD, Registrar
+from isthmus.engine.rights import hidden_topics, missing_rights, probe_id, refuse_unallowed, told
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.steering import Steering
@@ -73,7 +75,9 @@ class Driver:
         self._cursor = 0
         self._registrar = Registrar(flow, self._source, self._target, self.journal)
         self._roster = Roster(flow, self._source, self._target, self.journal, self.scene, self._registrar)
-        self.dispatch = Dispatch(self._target, self.journal, self._roster, self._registrar, self._lease, self._waits)
+        self.dispatch = Dispatch(
+            self._target, self.journal, self._roster, self._registrar, self._lease, self._note_once
+        )
         self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self._roster.remotes)
         self._groups = GroupKeeper(
             flow, self._source, self._target, self._roster.remotes, self._positions, self._upkeep.tell
@@ -165,10 +169,13 @@ class Driver:
         self.scene.show("starting")
         await self._reach(self._source, SourceError)
         await self._reach(self._target, TargetError)
+        self._look_at_abilities()
         names = await chosen_topics(self._source, self.flow)
-        refuse_nothing(self.flow, names, sorted(self._source.topics))
+        hidden = await hidden_topics(self._source, self.flow)
+        refuse_nothing(self.flow, names, sorted(self._source.topics), hidden)
+        await self._look_at_rights([*names, *hidden])
         # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
-        await self.dispatch.fence().one(f"isthmus.{self.flow.source.alias}.probe")
+        await self.dispatch.fence().one(probe_id(self.flow))
         await refuse_uncreatable(self._source, self._target, self.flow, names)
         self.scene.note((await plan_flow(self._source, self._target, self.flow)).summary())
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
@@ -179,17 +186,35 @@ class Driver:
         for topic in self._forget:
             self.view.values.pop(RECORD if topic == REGISTER else f"topic/{topic}", None)
         await self._registrar.open(self.view)
+        await self._registrar.refuse_uncut()
         await self._roster.look(self.view, starts=self.flow.starts)
         await self.dispatch.fence_everyone(self.view, self.flow.lanes)
         await self.dispatch.ledger.open(self.view.values.get("snapshot"))
         await self.dispatch.ledger.advance()
         await self.dispatch.ledger.erase(self._forget)
+        if self._forget and self.flow.keeps_index:
+            await self._groups.index.erase(self._forget)
         await self._roster.record(self.view, starts=self.flow.starts)
         self._roster.assign()
         await self._upkeep.first_round()
         if self._until_caught_up:
             await self._see_ends()
         self.scene.show("running")
+
+    async def _look_at_rights(self, names: list[str]) -> None:
+        """All that is missing is told at once; only what the whole flow needs ends it."""
+        await self._target.refresh(None)
+        rights = await missing_rights(self._source, self._target, self.flow, names)
+        refuse_unallowed(self.flow, rights)
+        for line in told(rights):
+            self.scene.note(line)
+
+    def _look_at_abilities(self) -> None:
+        lacks = lacking(self._source.offer, self._target.offer, self.flow)
+        refuse_blocked(lacks)
+        for each in lacks:
+            if each.severity is Severity.limits:
+                self.scene.note(str(each))
 
     async def _reach(self, client: Client, kind: type[IsthmusError]) -> None:
         try:
@@ -240,7 +265,7 @@ class Driver:
                     return
                 await self._wait(lane, 1.0)
                 continue
-            failures = failures + 1 if receipt.reason == "fenced" else 0
+            failures = failures + 1 if receipt.reason == "fenced" and not receipt.learned else 0
             self.scene.lane_ended(receipt)
             self.dispatch.learn(receipt)
             if receipt.reason == "caught up":
@@ -270,14 +295,14 @@ class Driver:
         sources = [tp for tp in self._roster.of_lane(lane) if tp not in resting and not held.holds(tp.topic)]
         if not sources or lane >= self.flow.lanes:
             return None
-        order = await self.dispatch.make_order(lane, sources, self.view)
+        order = await self.dispatch.make_order(lane, sources, self.view, self.steering.topic_rates)
         return None if self._stopping.is_set() else order
+
+    def _note_once(self, text: str) -> None:
+        self.scene.note(text, once=True)
 
     def _positions(self) -> dict[TopicPartition, int]:
         return self.dispatch.ledger.positions
-
-    def _waits(self, name: str) -> None:
-        self.scene.note(f"waiting for markers of {name}", once=True)
 
     # -- standing work -------------------------------------------------------------------------
 

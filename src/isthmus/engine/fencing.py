@@ -35,9 +35,9 @@ class Fence:
         self._second = second_protocol
         self._waiting = waiting
 
-    async def one(self, transactional_id: str, patience_s: float = FENCE_PATIENCE_S) -> Identity:
+    async def one(self, transactional_id: str) -> Identity:
         timeout_ms = self._flow.tuning.transaction_timeout_ms
-        return await fence(self._client, transactional_id, timeout_ms, patience_s, self._waiting)
+        return await fence(self._client, transactional_id, timeout_ms, FENCE_PATIENCE_S, self._waiting)
 
     async def with_barrier(self, transactional_id: str, partitions: Sequence[TopicPartition]) -> Identity:
         """Fence one id everywhere: under TV1 by a barrier over these partitions, under TV2 by the fence alone."""

@@ -8,13 +8,15 @@ that one with large batches cannot starve the others.
 from __future__ import annotations
 
 import asyncio
+import collections
 import time
 from typing import TYPE_CHECKING
 
 from isthmus.engine import control
 from isthmus.engine.intake import take_in
+from isthmus.engine.marks import ASK, Likeness, likeness
 from isthmus.engine.orders import Stop
-from isthmus.engine.refusals import above_end, diverged, foreign_history, judge_fetch, overtaken
+from isthmus.engine.refusals import above_end, another_log, diverged, foreign_history, judge_fetch, overtaken
 from isthmus.engine.sieve import Sieve
 from isthmus.engine.throttle import Throttle
 from isthmus.engine.track import Track
@@ -45,6 +47,8 @@ class Fetcher:
         self._lane = lane
         self._client = lane.source
         self._throttle = Throttle(lane.order.flow.throttle / lane.order.flow.lanes)
+        self._topics = {topic: Throttle(rate) for topic, rate in lane.order.topic_rates.items()}
+        self._counts = collections.Counter(tp.topic for tp in lane.tracks)
         self._limits = Limits(
             max_bytes=self._throttle.fetch_bytes(tuning.fetch_bytes),
             partition_bytes=self._throttle.fetch_bytes(tuning.fetch_partition_bytes),
@@ -114,8 +118,13 @@ class Fetcher:
         """Fetch from one broker while it leads something of ours."""
         while wants := await self._next_wants(node):
             try:
-                answers = await fetch(self._client, node, wants, self._limits)
+                if doubted := [want for want in wants if self._lane.tracks[want.tp].doubted]:
+                    await self._prove(node, doubted)
+                    continue
+                answers = await fetch(self._client, node, wants, self._limits_now())
             except BrokerUnreachable:
+                for want in wants:
+                    self._lane.tracks[want.tp].doubt()
                 # Asked for a refresh only when this loop ends: it is what starts the loop anew.
                 self._near = {tp: near for tp, near in self._near.items() if near[0] != node}
                 await asyncio.sleep(_PAUSE_S)
@@ -126,9 +135,33 @@ class Fetcher:
             self._lane.ready.set()
             size = sum(len(answer.records) for answer in answers)
             self._throttle.took(size)
+            for answer in answers if self._topics else ():
+                if answer.tp.topic in self._topics:
+                    self._topics[answer.tp.topic].took(len(answer.records))
             await self._throttle.wait()
             if size < _LITTLE_BYTES:
                 await self._rest(len(wants))
+
+    async def _prove(self, node: int, wants: list[Want]) -> None:
+        """Ask for the last batch copied of each, where a topic cannot be told by its id (I5)."""
+        marks = {want.tp: mark for want in wants if (mark := self._lane.tracks[want.tp].newest_mark)}
+        asked = [want._replace(offset=marks[want.tp].last, last_epoch=-1) for want in wants]
+        for answer in await fetch(self._client, node, asked, ASK):
+            track, like = self._lane.tracks[answer.tp], Likeness.unanswered
+            if answer.error in (codes.NONE, codes.OFFSET_OUT_OF_RANGE):
+                like = likeness(marks[answer.tp], answer)
+                track.doubted = like is Likeness.unanswered
+            else:
+                self._trouble(track, judge_fetch(track, answer, still_there=self._is_there(track)))
+            if like is Likeness.other:
+                self._trouble(track, another_log(track, marks[answer.tp].last))
+
+    def _limits_now(self) -> Limits:
+        """A broker that has nothing to send must not hold the request for longer than a throttled topic has to wait."""
+        soonest = min((debt for each in self._topics.values() if (debt := each.debt_s) > 0), default=None)
+        if soonest is None:
+            return self._limits
+        return self._limits._replace(wait_ms=min(self._limits.wait_ms, int(soonest * 1000) + 1))
 
     async def _rest(self, wants: int) -> None:
         """Where little comes, ask again when it can be written: not before the open transaction ends.
@@ -183,8 +216,13 @@ class Fetcher:
         wants = []
         for tp, track in self._lane.tracks.items():
             if track.stop is None and self._node(tp) == node and self._paused_until.get(tp, 0) < now:
-                info = self._client.topics[tp.topic].partitions[tp.partition]
-                wants.append(Want(tp, track.assignment.source_id, track.position, info.leader_epoch, track.last_epoch))
+                throttle = self._topics.get(tp.topic)
+                if throttle is not None and throttle.debt_s > 0:
+                    continue
+                most = throttle.fetch_bytes(self._limits.partition_bytes, self._counts[tp.topic]) if throttle else 0
+                epoch = self._client.topics[tp.topic].partitions[tp.partition].leader_epoch
+                source_id = track.assignment.source_id
+                wants.append(Want(tp, source_id, track.position, epoch, track.last_epoch, most))
         turn = self._rotation[node] = (self._rotation.get(node, -1) + 1) % max(1, len(wants))
         return wants[turn:] + wants[:turn]
 
@@ -194,6 +232,8 @@ class Fetcher:
             return  # the track was set back meanwhile: this answer belongs to a past that was given up
         if self._is_from_afar(answer):
             return
+        if answer.error != codes.NONE:
+            track.doubt()
         if answer.error == codes.OFFSET_OUT_OF_RANGE:
             await self._out_of_range(track)
         elif answer.error != codes.NONE:
@@ -245,7 +285,7 @@ class Fetcher:
         self._stale.set()
         self._paused_until[track.assignment.source] = time.monotonic() + _PAUSE_S
         if stop is not None:
-            track.halt(stop)
+            track.cease(stop)
             self._lane.follower.note(f"{stop.source}: {stop.code}: {stop.message}")
 
     async def _out_of_range(self, track: Track) -> None:

@@ -93,6 +93,7 @@ class Follower:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "records": tally.records,
+            "dead_letters": tally.dead_letters,
             "bytes": tally.bytes,
             "transactions": tally.transactions,
             "aborts": tally.aborts,

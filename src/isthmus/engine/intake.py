@@ -45,6 +45,7 @@ def take_in(
             for unit in _units(track, fetched.records, batch, past):
                 track.push(unit)
         track.last_epoch = batch.leader_epoch
+        track.add_mark(fetched.records, batch)
         track.skip_to(past)
     if batches and batches[-1].magic == 2:
         # Aborted batches at the end were not yielded, but their offsets are done with.
@@ -74,3 +75,4 @@ def _take_legacy(track: Track, buffer: memoryview, batches: Sequence[Batch]) -> 
         old.append(batch)
     for body, last_offset in convert(buffer, old, from_offset=track.position):
         track.push(_own(last_offset + 1, body))
+    track.add_mark(buffer, old[-1])

@@ -1,8 +1,8 @@
 """Topics that a flow keeps for itself and for MirrorMaker 2's tools: which, where, of what shape.
 
-What must stay true: progress, control and registers of producer ids are needed, so a run without them ends with its
-reason; all others are a courtesy to MirrorMaker 2's tools, and a cluster that refuses them (a source is often
-read-only) costs a note. What is written into them is left to others.
+What must stay true: progress, control and registers of producer ids are needed (and dead letters, where the flow wants
+them), so a run without them ends with its reason; all others are a courtesy to MirrorMaker 2's tools, and a cluster
+that refuses them (a source is often read-only) costs a note. What is written into them is left to others.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from isthmus.engine import control
+from isthmus.engine.letters import DEAD_LETTER, letter_topic
 from isthmus.engine.register import TOPIC_SETTINGS
 from isthmus.errors import IsthmusError, SourceError, TargetError, WireError
 from isthmus.mm2.formats import HEARTBEATS, checkpoints_topic, offset_syncs_topic
@@ -40,6 +41,8 @@ def internal_topics(flow: Flow) -> list[InternalTopic]:
     register = NewTopic(REGISTER, 1, factor, TOPIC_SETTINGS)
     wanted += [InternalTopic("target", register, needed=True)] if flow.keeps_register else []
     wanted += [InternalTopic("source", register, needed=True)] if flow.all_cuts else []
+    if flow.on_too_large == DEAD_LETTER:
+        wanted.append(InternalTopic("target", letter_topic(flow), needed=True))
     if kept.heartbeats:
         wanted += [InternalTopic(on, NewTopic(HEARTBEATS, 1, factor, _COMPACT)) for on in ("source", "target")]
     if kept.offset_syncs:

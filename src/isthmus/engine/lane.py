@@ -19,13 +19,14 @@ from isthmus.engine.fetcher import Fetcher
 from isthmus.engine.follower import Follower
 from isthmus.engine.offsets.runlog import RunLog
 from isthmus.engine.orders import Order, Receipt
-from isthmus.engine.refusals import judge_produce
+from isthmus.engine.refusals import TOO_LARGE, judge_produce
 from isthmus.engine.register import Register
 from isthmus.engine.sieve import Sieve
 from isthmus.engine.track import Track
 from isthmus.engine.writer import Refused, Writer
 from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
 from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import fetches_by_id
 from isthmus.wire.journal import Journal
 
 _IDLE_PROGRESS_S = 5.0
@@ -47,6 +48,9 @@ class Lane:
         self.source = Client(order.flow.source, timeout_s=timeout_s)
         self.target = Client(order.flow.target, timeout_s=timeout_s)
         self.tracks = {a.source: Track(a) for a in order.assignments}
+        if order.dead_letters_id is None:
+            for track in self.tracks.values():
+                track.letters.clear()  # judged under a policy that is over
         self.ready = asyncio.Event()
         self.reason = ""
         self.journal = Journal(self.target, order.flow.control_topic)
@@ -94,8 +98,11 @@ class Lane:
         if self.order.flow.all_cuts:
             register = Register(self.source, self.order.register_id)
             self.sieve = Sieve(self.order.flow, register, self.target, {tp.topic for tp in self.tracks})
+        if not fetches_by_id(self.source):
+            for track in self._rows:
+                track.keep_marks()
         targets = {track.assignment.target.topic for track in self._rows}
-        await self.target.refresh(targets | {self.order.flow.progress_topic, self.order.flow.control_topic})
+        await self.target.refresh(targets | self._own_topics() | {self.order.flow.control_topic})
 
     async def _copy(self) -> None:
         fetcher = Fetcher(self)
@@ -184,22 +191,42 @@ class Lane:
 
         Judged first: under the first protocol the abort ends the order, and its receipt must say what was refused.
         """
-        by_target = {track.assignment.target: track for track in self._rows}
-        for result in refused.results if refused else ():
-            track = by_target.get(result.tp)
-            stop = judge_produce(track, result) if track is not None else None
-            if track is not None and stop is not None:
-                track.halt(stop)
-                self.follower.note(f"{stop.source}: {stop.code}: {stop.message}")
         if refused is not None:
+            self._judge(refused)
             self.follower.note(f"transaction aborted: {refused}")
         await self.writer.abort(self._rows)
-        self._troubles += 1
-        await asyncio.sleep(min(_LONGEST_PAUSE_S, 0.05 * 2 ** min(self._troubles, 10)))
+        if refused is None or any(result.error not in TOO_LARGE for result in refused.results):
+            self._troubles += 1
+            await asyncio.sleep(min(_LONGEST_PAUSE_S, 0.05 * 2 ** min(self._troubles, 10)))
         await self._refresh_target()
 
+    def _judge(self, refused: Refused) -> None:
+        by_target = {track.assignment.target: track for track in self._rows}
+        for result in refused.results:
+            piece = refused.pieces.get(result.tp)
+            track = by_target.get(result.tp) if piece is None else piece.track
+            if track is None:
+                continue
+            known = len(track.letters)
+            stop = judge_produce(track, result, piece, dead_letters=self.order.dead_letters_id is not None)
+            if stop is not None:
+                track.halt(stop)
+                self.follower.note(f"{stop.source}: {stop.code}: {stop.message}")
+            elif piece is not None and len(track.letters) > known:
+                where = f"{track.assignment.source}: offset {piece.first}"
+                self.follower.note(f"{where} is too large for {result.tp.topic}: goes to {self._letter_topic}")
+
+    @property
+    def _letter_topic(self) -> str:
+        return self.order.flow.dead_letter_topic
+
+    def _own_topics(self) -> set[str]:
+        """Where lanes write beside the copies."""
+        letters = set() if self.order.dead_letters_id is None else {self._letter_topic}
+        return {self.order.flow.progress_topic} | letters
+
     async def _refresh_target(self) -> None:
-        topics = {track.assignment.target.topic for track in self._rows} | {self.order.flow.progress_topic}
+        topics = {track.assignment.target.topic for track in self._rows} | self._own_topics()
         try:
             await self.target.refresh(topics)
         except WireError:
@@ -215,8 +242,20 @@ class Lane:
             positions={tp: track.committed for tp, track in self.tracks.items()},
             stops=tuple(track.stop for track in self._rows if track.stop is not None),
             strikes={tp: track.strikes for tp, track in self.tracks.items() if track.strikes},
-            most_records={tp: track.most_records for tp, track in self.tracks.items() if track.most_records},
+            # Also those that were lifted or done with, for the driver to forget.
+            most_records={
+                tp: track.most_records
+                for tp, track in self.tracks.items()
+                if track.most_records or track.assignment.most_records
+            },
+            letters={
+                tp: tuple(track.letters.items())
+                for tp, track in self.tracks.items()
+                if track.letters or track.assignment.letters
+            },
+            learned=any(track.has_learned for track in self._rows),
             records=tally.records,
+            dead_letters=tally.dead_letters,
             bytes=tally.bytes,
             transactions=tally.transactions,
             aborts=tally.aborts,

@@ -50,6 +50,7 @@ class Ledger:
 
     def __init__(self, client: Client, topic: str, source_alias: str, connector: str) -> None:
         self.positions: dict[TopicPartition, int] = {}
+        self.marks: dict[TopicPartition, str] = {}  # by what to know the source's logs again, where that is needed
         self._client = client
         self._topic = topic
         self._alias = source_alias
@@ -65,6 +66,7 @@ class Ledger:
         cuts = _usable_cuts(snapshot, info.topic_id, {tp.partition: offset for tp, offset in starts.items()})
         if cuts and snapshot:
             self.positions = {TopicPartition(t, p): o for t, p, o in snapshot["positions"]}
+            self.marks = {TopicPartition(t, p): mark for t, p, mark in snapshot.get("marks", ())}
         self._scans = {tp.partition: _Scan(cuts.get(tp.partition, starts[tp])) for tp in partitions}
 
     def snapshot(self) -> dict[str, Any]:
@@ -73,6 +75,7 @@ class Ledger:
             "topic_id": str(self._client.topic_id(self._topic)),
             "cuts": {str(number): scan.cut for number, scan in self._scans.items()},
             "positions": [[tp.topic, tp.partition, offset] for tp, offset in self.positions.items()],
+            "marks": [[tp.topic, tp.partition, mark] for tp, mark in self.marks.items()],
         }
 
     async def advance(self, at_least: dict[int, int] | None = None) -> None:
@@ -174,10 +177,13 @@ class Ledger:
             if position is None or position.connector != self._connector or position.source != self._alias:
                 continue
             tp = TopicPartition(position.topic, position.partition)
+            self.marks.pop(tp, None)
             if position.offset is None:
                 self.positions.pop(tp, None)
-            else:
-                self.positions[tp] = position.offset + 1
+                continue
+            self.positions[tp] = position.offset + 1
+            if position.mark:
+                self.marks[tp] = position.mark
 
     def _source_of(self, record: Record) -> TopicPartition | None:
         position = parse_progress(record.key or b"", record.value)

@@ -28,6 +28,8 @@ class Assignment:
     until: int = -1  # caught up when this source offset is reached; -1: no end
     strikes: int = 0  # refusals by the target that ended earlier orders: above 0, nothing is merged
     most_records: int = 0  # in one batch, where the target found larger ones too large; 0: no limit
+    mark: str = ""  # of a batch copied before: the source's log must still hold it (`marks`)
+    letters: tuple[tuple[int, str], ...] = ()  # source offsets that go to the dead letters, and why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ class Order:
     second_protocol: bool
     progress_id: uuid.UUID
     progress_partitions: int
+    dead_letters_id: uuid.UUID | None  # of the topic; None: what is too large stops its partition
+    topic_rates: Mapping[str, float]  # bytes per second that this lane may read of single topics
     control_from: int  # end of the control topic when the order was made: claims are read from here
     origin: Origin | None = None  # what new producer ids are put on record with; None: they are not
     register_id: uuid.UUID = NO_ID  # of the source's register, which the lane reads
@@ -82,7 +86,12 @@ class Receipt:
     stops: tuple[Stop, ...] = ()
     strikes: Mapping[TopicPartition, int] = field(default_factory=dict)  # refusals that may heal
     most_records: Mapping[TopicPartition, int] = field(default_factory=dict)  # limits that were found
+    letters: Mapping[TopicPartition, tuple[tuple[int, str], ...]] = field(
+        default_factory=dict
+    )  # found, not yet written
+    learned: bool = False  # what was refused will be tried in another way: no reason to wait
     records: int = 0
+    dead_letters: int = 0
     bytes: int = 0
     transactions: int = 0
     aborts: int = 0

@@ -1,6 +1,7 @@
 """Choosing the next batch of a partition: pass one through, or merge small ones that wait together.
 
-What the target found too large is cut into batches of fewer records; `compression` of the flow recompresses.
+What the target found too large is cut into batches of fewer records, and a record that is too large alone is made a
+dead letter; `compression` of the flow recompresses.
 
 A Produce request takes one batch per partition, and a broker pays per batch. So small batches that have
 queued up are decoded and written as one, with the same codec; a single batch, or a large one, passes
@@ -10,8 +11,10 @@ there already.
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
+from isthmus.engine.letters import letter
 from isthmus.engine.track import Track, Unit
 from isthmus.errors import WireError
 from isthmus.model import Tuning
@@ -43,6 +46,12 @@ class Packed(NamedTuple):
     payload: bytes | memoryview
     buffer: memoryview
     made: Batch | Body
+    is_letter: bool = False
+
+    @property
+    def first(self) -> int:
+        """Source offset of its first record."""
+        return _first(self.made)
 
     @property
     def runs(self) -> tuple[tuple[int, int], ...]:
@@ -55,16 +64,35 @@ class Packed(NamedTuple):
 
 def pack(track: Track, tuning: Tuning, codec: int | None = None) -> Packed:
     """Take the next batch off the queue, merged with its small neighbours where that pays, in this codec if given."""
+    if next_is_letter(track):
+        return _letter(track, track.pop(), codec)
     if track.most_records:
         _cut(track)
     first = track.pop()
     mergeable = _neighbours(track, first, tuning) if track.merging else []
     if mergeable or (codec is not None and isinstance(first.made, Batch) and first.made.codec != codec):
-        packed = _merge(track, [first, *mergeable], codec)
-    else:
-        packed = _single(track, first, codec)
-    track.largest = max(track.largest, packed.records)
-    return packed
+        return _merge(track, [first, *mergeable], codec)
+    return _single(track, first, codec)
+
+
+def next_is_letter(track: Track) -> bool:
+    """Whether the next record is a dead letter; sets it apart from those that it came with."""
+    if not track.letters:
+        return False
+    unit = track.queue[0]
+    if unit.records > 1 and any(_first(unit.made) <= offset < unit.past for offset in track.letters):
+        records, codec = _records(track.pop())
+        groups = itertools.groupby(records, lambda record: record.offset if record.offset in track.letters else -1)
+        _put_back(track, unit, [list(group) for _, group in groups], codec)
+    unit = track.queue[0]
+    return unit.records == 1 and _first(unit.made) in track.letters
+
+
+def _letter(track: Track, unit: Unit, codec: int | None) -> Packed:
+    (record,), own = _records(unit)
+    dead = letter(track.assignment.source, record, track.letters[record.offset])
+    body = body_of([dead], own if codec is None else codec)
+    return Packed(track, unit.past, 1, body.payload, memoryview(b""), body, is_letter=True)
 
 
 def _cut(track: Track) -> None:
@@ -72,11 +100,18 @@ def _cut(track: Track) -> None:
     unit = track.queue[0]
     if unit.records <= track.most_records:
         return
-    track.pop()
-    records, codec = _records(unit)
+    records, codec = _records(track.pop())
     parts = [records[at : at + track.most_records] for at in range(0, len(records), track.most_records)]
+    _put_back(track, unit, parts, codec)
+
+
+def _put_back(track: Track, unit: Unit, parts: list[list[Record]], codec: int) -> None:
     pieces = [_piece(part[-1].offset + 1, body_of(part, codec)) for part in parts]
     track.put_back([*pieces[:-1], pieces[-1]._replace(past=unit.past)])
+
+
+def _first(made: Batch | Body) -> int:
+    return made.base_offset if isinstance(made, Batch) else made.runs[0][0]
 
 
 def _records(unit: Unit) -> tuple[list[Record], int]:

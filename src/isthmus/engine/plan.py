@@ -8,15 +8,27 @@ the target would refuse is a problem of the plan, told in the broker's words.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from isthmus.engine.abilities import Finding, lacking
 from isthmus.engine.control import ControlView
 from isthmus.engine.internal import InternalTopic, internal_topics
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.orders import Stop
-from isthmus.engine.survey import Growth, changed_identity, chosen_topics, growths, new_topics, refuse_nothing
+from isthmus.engine.rights import Right, hidden_topics, missing_rights
+from isthmus.engine.survey import (
+    Growth,
+    changed_identity,
+    chosen_topics,
+    collisions,
+    growths,
+    new_topics,
+    refuse_nothing,
+)
 from isthmus.engine.sync import Change, SettingRules, missing_acls
 from isthmus.errors import BrokerRefused, SourceError, TargetError, WireError
 from isthmus.mm2.filters import choose, why_not
@@ -25,8 +37,9 @@ from isthmus.mm2.javaregex import compile_java
 from isthmus.mm2.policy import remote_topic
 from isthmus.mm2.progress import CONNECTOR
 from isthmus.model import Flow
+from isthmus.wire import codes
 from isthmus.wire.access import TopicAcl, topic_acls
-from isthmus.wire.admin import NewTopic, create_topics
+from isthmus.wire.admin import NewTopic, try_create_topics
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
 from isthmus.wire.settings import Alteration, alter_settings, describe_settings
@@ -57,6 +70,8 @@ class Plan:
     skipped: dict[str, tuple[str, ...]]  # topics by reason
     starts: tuple[TopicStart, ...] = ()
     problems: tuple[str, ...] = ()
+    rights: tuple[Right, ...] = ()  # that are missing
+    lacks: tuple[Finding, ...] = ()  # what the clusters are too old for
 
     @property
     def changes_nothing(self) -> bool:
@@ -84,7 +99,10 @@ async def plan_flow(source: Client, target: Client, flow: Flow, view: ControlVie
     names = await chosen_topics(source, flow)
     await target.refresh(None)
     records = view.values if view else {}
-    stops = [changed_identity(source, target, flow, name, records.get(f"topic/{name}")) for name in names]
+    mixed = collisions(flow, names, view or ControlView())
+    stops = [
+        mixed.get(name) or changed_identity(source, target, flow, name, records.get(f"topic/{name}")) for name in names
+    ]
     going = [name for name, stop in zip(names, stops, strict=True) if stop is None]
     internal = [
         each
@@ -104,6 +122,7 @@ async def plan_flow(source: Client, target: Client, flow: Flow, view: ControlVie
         stopped=tuple(stop for stop in stops if stop is not None),
         skipped=_skipped(flow, source),
         problems=tuple(problems),
+        lacks=lacking(source.offer, target.offer, flow),
     )
 
 
@@ -120,7 +139,7 @@ async def _changes(source: Client, target: Client, flow: Flow, names: list[str],
     if not flow.sync.configs or not remotes:
         return []
     here, there = await describe_settings(source, remotes), await describe_settings(target, remotes.values())
-    problems += [str(error) for error in (*here.refused.values(), *there.refused.values())]
+    problems += [*_other_than_rights(here.refused), *_other_than_rights(there.refused)]
     rules = SettingRules(flow.sync)
     return [
         change
@@ -153,30 +172,45 @@ def _skipped(flow: Flow, source: Client) -> dict[str, tuple[str, ...]]:
 
 async def make_plan(flow: Flow) -> Plan:
     """Connect to both clusters, look, and leave."""
+    async with clients(flow) as (source, target):
+        await reach(source, SourceError)
+        await reach(target, TargetError)
+        return await plan_all(source, target, flow)
+
+
+@contextlib.asynccontextmanager
+async def clients(flow: Flow) -> AsyncIterator[tuple[Client, Client]]:
+    """Of source and target; not connected yet."""
     timeout_s = flow.tuning.request_timeout_ms / 1000
     source, target = Client(flow.source, timeout_s=timeout_s), Client(flow.target, timeout_s=timeout_s)
     try:
-        await _reach(source, SourceError)
-        await _reach(target, TargetError)
-        refuse_nothing(flow, await chosen_topics(source, flow), sorted(source.topics))
-        view = await _on_record(target, flow)
-        plan = await plan_flow(source, target, flow, view)
-        problems = await _refusals(target, plan)
-        starts = await _starts(source, target, flow, view)
+        yield source, target
     finally:
         source.close()
         target.close()
-    return dataclasses.replace(plan, starts=starts, problems=(*plan.problems, *problems))
 
 
-async def _reach(client: Client, kind: type[SourceError | TargetError]) -> None:
+async def reach(client: Client, kind: type[SourceError | TargetError]) -> None:
     try:
         await client.start()
     except WireError as error:
         raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
 
 
-async def _on_record(target: Client, flow: Flow) -> ControlView:
+async def plan_all(source: Client, target: Client, flow: Flow) -> Plan:
+    """With progress, missing rights, and what the target would refuse."""
+    names = await chosen_topics(source, flow)
+    hidden = await hidden_topics(source, flow)
+    refuse_nothing(flow, names, sorted(source.topics), hidden)
+    view = await on_record(target, flow)
+    plan = await plan_flow(source, target, flow, view)
+    rights = await missing_rights(source, target, flow, [*names, *hidden])
+    problems = await _refusals(target, plan)
+    starts = await _starts(source, target, flow, view)
+    return dataclasses.replace(plan, starts=starts, rights=tuple(rights), problems=(*plan.problems, *problems))
+
+
+async def on_record(target: Client, flow: Flow) -> ControlView:
     view = ControlView()
     await target.refresh([flow.control_topic])
     if flow.control_topic in target.topics:
@@ -188,18 +222,19 @@ async def _on_record(target: Client, flow: Flow) -> ControlView:
 
 async def _refusals(target: Client, plan: Plan) -> list[str]:
     """What the target says when it is asked to check, without doing anything."""
-    problems: list[str] = []
-    try:
-        await create_topics(target, plan.create, validate_only=True)
-    except BrokerRefused as error:
-        problems.append(str(error))
+    problems = _other_than_rights(await try_create_topics(target, plan.create, validate_only=True))
     changes: dict[str, list[Alteration]] = {}
     for change in plan.alter:
         changes.setdefault(change.topic, []).append(Alteration(change.name, change.new))
     if changes:
         refused = await alter_settings(target, changes, validate_only=True)
-        problems += [str(error) for error in refused.values()]
+        problems += _other_than_rights(refused)
     return problems
+
+
+def _other_than_rights(refused: Mapping[str, BrokerRefused]) -> list[str]:
+    """Missing rights have a list of their own."""
+    return [str(error) for error in refused.values() if error.kafka_code != codes.TOPIC_AUTHORIZATION_FAILED]
 
 
 async def _starts(source: Client, target: Client, flow: Flow, view: ControlView) -> tuple[TopicStart, ...]:

@@ -11,12 +11,13 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from isthmus.engine.control import ControlView
+from isthmus.engine.control import ControlView, never_run
 from isthmus.engine.control import write as write_control
 from isthmus.engine.fencing import Fence
 from isthmus.engine.lease import Lease
 from isthmus.engine.ledger import Ledger
-from isthmus.errors import SourceError, TargetError
+from isthmus.engine.letters import to_be_fenced
+from isthmus.errors import SourceError
 from isthmus.mm2.filters import choose
 from isthmus.mm2.policy import remote_topic
 from isthmus.mm2.progress import CONNECTOR, java_partition, progress_key, progress_value
@@ -114,12 +115,7 @@ class Positions:
 
     def _refuse_unknown(self) -> None:
         if self.flow.control_topic not in self._target.topics:
-            raise TargetError(
-                f"flow {self.flow.name} has never run: there is nothing to change",
-                where=f"cluster {self.flow.target.alias}, topic {self.flow.control_topic}",
-                hint="use `start` in the file to say where it begins",
-                code="NO_PROGRESS",
-            )
+            raise never_run(self.flow, "use `start` in the file to say where it begins")
 
     async def _fence(self) -> None:
         fence = Fence(
@@ -134,6 +130,7 @@ class Positions:
             for name in sorted({*topics, self.flow.progress_topic})
             for number in self._target.topics[name].partitions
         ]
+        everywhere += to_be_fenced(self._target, self.flow)
         await fence.everyone(int(self._view.values.get("fleet", {}).get("lanes", self.flow.lanes)), everywhere)
 
     def _records(self, changes: Mapping[TopicPartition, int | None]) -> dict[int, list[tuple[bytes, bytes | None]]]:

@@ -8,6 +8,7 @@ that one (I7), with what happened, where, and what to do.
 from __future__ import annotations
 
 from isthmus.engine.orders import Stop
+from isthmus.engine.packing import Packed
 from isthmus.engine.track import Track
 from isthmus.wire import codes
 from isthmus.wire.fetch import Fetched
@@ -30,9 +31,10 @@ _MAY_HEAL = frozenset(
         codes.UNKNOWN_PRODUCER_ID,
     }
 )
-_TOO_LARGE = frozenset({codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
+TOO_LARGE = frozenset({codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
 _HINTS = {
-    codes.MESSAGE_TOO_LARGE: "raise max.message.bytes of the target topic to that of the source topic",
+    codes.MESSAGE_TOO_LARGE: "raise max.message.bytes of the target topic to that of the source topic, "
+    "or set on_too_large: dead_letter",
     codes.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the target topic",
     codes.INVALID_TIMESTAMP: "raise message.timestamp.before.max.ms or .after.max.ms of the target topic",
     codes.INVALID_RECORD: "a compacted target topic refuses records without a key: set its cleanup.policy to delete",
@@ -42,21 +44,48 @@ _HINTS = {
 }
 
 
-def judge_produce(track: Track, result: Landed) -> Stop | None:
-    """None: try again. Marks the track so that a second try is a different one."""
+def judge_produce(
+    track: Track, result: Landed, piece: Packed | None = None, *, dead_letters: bool = False
+) -> Stop | None:
+    """None: try again. Marks the track so that a second try is a different one. `piece` is what was refused."""
     if result.error in codes.MOVING:
         return None
-    if result.error in _TOO_LARGE and not track.merging and track.largest > 1:
-        track.most_records = track.largest // 2
+    if piece is not None and result.error in TOO_LARGE and _is_made_smaller(track, result, piece, dead_letters):
         return None
     if result.error in _MAY_HEAL and track.strikes < _STRIKES:
         track.strikes += 1
         track.merging = False
         return None
+    return _refused(track, result, piece)
+
+
+def _is_made_smaller(track: Track, result: Landed, piece: Packed, dead_letters: bool) -> bool:
+    """Whether the next try differs: fewer records in a batch, or the record among the dead letters."""
+    if piece.records > 1 and not track.merging:
+        track.most_records = piece.records // 2
+        return True
+    if piece.records > 1 or piece.is_letter or not dead_letters:
+        return False
+    track.letters[piece.first] = codes.name(result.error)
+    # It may have been this record alone that larger batches were refused for.
+    track.most_records, track.merging = track.fits, False
+    return True
+
+
+def _refused(track: Track, result: Landed, piece: Packed | None) -> Stop:
+    offset = track.committed if piece is None else piece.first
+    what = f"offset {offset}: {codes.name(result.error)} {result.message}".strip()
+    if piece is not None and piece.is_letter:
+        return Stop(
+            source=track.assignment.source,
+            code="TARGET_REFUSED",
+            message=f"the dead-letter topic {result.tp.topic} refused {what}",
+            hint="see its settings, first max.message.bytes, and the target broker's log",
+        )
     return Stop(
         source=track.assignment.source,
         code="TARGET_REFUSED" if result.error != codes.UNKNOWN_TOPIC_ID else "TARGET_RECREATED",
-        message=f"the target refused offset {track.committed}: {codes.name(result.error)} {result.message}".strip(),
+        message=f"the target refused {what}",
         hint=_HINTS.get(result.error, "see the target broker's log"),
     )
 
@@ -119,6 +148,18 @@ def above_end(track: Track, end: int) -> Stop:
         code="TRUNCATED",
         message=f"offset {track.position} is beyond the source's end {end}: its log was truncated or made anew",
         hint="the target keeps what it has; decide by hand how to go on",
+    )
+
+
+def another_log(track: Track, offset: int) -> Stop:
+    """Where topics have no ids, the last batch copied is what a log is known by; there is another in its place."""
+    topic = track.assignment.source.topic
+    return Stop(
+        source=track.assignment.source,
+        code="SOURCE_RECREATED",
+        message=f"the source holds another batch at offset {offset} than was copied: topic {topic} was deleted and "
+        "made anew, or its log was truncated and written again",
+        hint=f"delete {track.assignment.target.topic} on the target and restart with --forget {topic} to copy it anew",
     )
 
 

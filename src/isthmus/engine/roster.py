@@ -13,6 +13,7 @@ from typing import Any
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
 from isthmus.engine.registrar import Registrar
+from isthmus.engine.rights import Watch
 from isthmus.engine.scene import Scene
 from isthmus.engine.starts import first_offsets
 from isthmus.engine.survey import Route, assign, survey
@@ -40,25 +41,44 @@ class Roster:
         self._journal = journal
         self._scene = scene
         self._registrar = registrar
+        self._watch = Watch()
+        self._waits = False  # for a right, or a topic that could not be created: not everything is in order
+        self._settled: tuple[int, int, Flow] | None = None  # what was seen when everything was
         self._renewing = asyncio.Lock()
 
     async def renew(self, view: ControlView) -> bool:
         """Look at both clusters; True when lanes have something new to do."""
         async with self._renewing:
+            await self._registrar.refuse_uncut()
+            if await self._is_unchanged():
+                return False
             await self.look(view)
             await self.record(view)
-            return self.assign()
+            changed = self.assign()
+            self._settled = None if self._waits else self._state()
+            return changed
+
+    async def _is_unchanged(self) -> bool:
+        """Whether both clusters are as they were when everything was in order: then a look costs two requests."""
+        if self._settled is None:
+            return False
+        await self._source.refresh(None)
+        await self._target.refresh(None)
+        return self._settled == self._state()
+
+    def _state(self) -> tuple[int, int, Flow]:
+        return self._source.generation, self._target.generation, self.flow
 
     async def look(self, view: ControlView, starts: tuple[Start, ...] = ()) -> None:
         """The first step of `renew`; `record` must follow before lanes are assigned (I5)."""
-        seen = await survey(self._source, self._target, self.flow, view)
-        await self._registrar.refuse_uncut()
+        seen = await survey(self._source, self._target, self.flow, view, self._watch)
         for name in seen.created:
             self._scene.note(f"created {name}")
         fresh = [route for route in seen.routes if f"topic/{route.source}" not in view.values]
         doubtful = await self._registrar.doubtful(fresh, starts)
         for stop in (*seen.stops, *doubtful):
             self._scene.stop(stop)
+        self._waits = bool(seen.stops)
         known = {route.source for route in seen.routes} | {stop.source.topic for stop in seen.stops}
         for name in set(self.routes) - known:
             why = "is not carried any more" if name in self._source.topics else "is gone"
@@ -101,7 +121,7 @@ class Roster:
 
     def forget_lanes(self, lanes: int) -> None:
         """All partitions will be dealt out anew, among this many. Only after every id was fenced."""
-        self.lanes, self._ever = {}, {}
+        self.lanes, self._ever, self._settled = {}, {}, None
         self.revisions += [0] * (lanes - len(self.revisions))
 
     def revise(self, lanes: set[int]) -> None:

@@ -1,6 +1,7 @@
 """Running flows: Spark and the drivers together, from start to a clean end.
 
-Spark starts in a thread while the drivers already talk to the clusters. SIGINT and SIGTERM ask the lanes to end
+Spark starts in a thread, first of all: its JVM takes seconds, and so does importing what a driver needs (numba, Kafka's
+messages), and so do the drivers' first words with the clusters. SIGINT and SIGTERM ask the lanes to end
 through the control topic, and wait; a second one cancels.
 
 What must stay true: a machine that can run no Spark at all (no Java, no such master) is told before a cluster is
@@ -11,18 +12,21 @@ that is gone.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from isthmus.engine.driver import Driver
-from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.spark import Spark, open_spark, refuse_unfit
 from isthmus.errors import IsthmusError, MachineError
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus
+
+if TYPE_CHECKING:
+    from isthmus.engine.driver import Driver
+    from isthmus.engine.orders import Order, Receipt
 
 _PATIENCE_S = 30.0
 _LOOK_EVERY_S = 0.5
@@ -45,13 +49,12 @@ class Options:
 class Run:
     """One invocation: several flows on one Spark context."""
 
-    _spark: asyncio.Future[Spark]  # set by `go`, before anything can ask for it
-
     def __init__(self, flows: Sequence[Flow], options: Options, watch: Callable[[FlowStatus], None]) -> None:
         self._flows = flows
         self._options = options
         self._watch = watch
         self._drivers: list[Driver] = []
+        self._spark: asyncio.Future[Spark] | None = None  # from the moment that `go` starts it
         self._signals = 0
         self._stops: list[asyncio.Future[None]] = []
         self._unwanted = threading.Event()  # set when the run failed while Spark was still starting
@@ -70,11 +73,16 @@ class Run:
             asyncio.to_thread(open_spark, self._options.master, lanes, name, self._options.spark_conf, self._unwanted)
         )
         try:
+            await asyncio.to_thread(importlib.import_module, "isthmus.engine.driver")
             return await self._drive()
         finally:
             await self._close_spark()
 
     async def _drive(self) -> list[FlowStatus]:
+        from isthmus.engine.driver import Driver
+
+        if self._signals:
+            return []  # asked to end before anything began
         options = self._options
         self._drivers = [
             Driver(
@@ -158,6 +166,8 @@ class Run:
             self._signalled()
 
     async def spark(self) -> Spark:
+        if self._spark is None:
+            raise RuntimeError("Spark is started before anything that needs it")
         return await asyncio.shield(self._spark)
 
     def _signalled(self) -> None:
@@ -173,13 +183,14 @@ class Run:
         self._stops.append(task)
 
     def _cancel(self) -> None:
-        if self._spark.done() and self._spark.exception() is None:
-            self._keep(asyncio.ensure_future(asyncio.to_thread(self._spark.result().cancel)))
+        spark = self._spark
+        if spark is not None and spark.done() and spark.exception() is None:
+            self._keep(asyncio.ensure_future(asyncio.to_thread(spark.result().cancel)))
 
     async def _close_spark(self) -> None:
         self._unwanted.set()
         try:
-            spark = await self._spark
+            spark = await self.spark()
         except IsthmusError:
             return  # whoever waited for it has been told
         await asyncio.to_thread(spark.close)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from isthmus.engine.orders import Order, Receipt, Stop
 from isthmus.model import Flow, TopicPartition
@@ -20,14 +20,31 @@ FINAL = frozenset(
 _EVENTS = 50
 
 
+class Done(NamedTuple):
+    """What a lane has committed."""
+
+    records: int = 0
+    bytes: int = 0
+    transactions: int = 0
+    dead_letters: int = 0
+
+
+_NOTHING = Done()
+
+
 class _LaneScene:
     def __init__(self) -> None:
         self.state = "starting"
         self.epochs = self.failures = 0
-        self.before = (0, 0, 0)  # records, bytes, transactions of earlier epochs
-        self.now = (0, 0, 0)
+        self.before = _NOTHING  # what earlier epochs did
+        self.now = _NOTHING
         self.host, self.pid, self.error = "", 0, ""
         self.order = ""  # the one that runs; reports of others came late and are counted already
+
+    def close(self) -> None:
+        """An epoch is over: what it did is history."""
+        self.before = Done(*(before + now for before, now in zip(self.before, self.now, strict=True)))
+        self.now = _NOTHING
 
 
 class Scene:
@@ -89,7 +106,7 @@ class Scene:
         if value["order"] != lane.order:
             return
         lane.host, lane.pid = value["host"], value["pid"]
-        lane.now = (value["records"], value["bytes"], value["transactions"])
+        lane.now = Done(value["records"], value["bytes"], value["transactions"], value["dead_letters"])
         for topic, partition, position, end in value["positions"]:
             self._positions[TopicPartition(topic, partition)] = (max(0, position), end)
         for topic, partition, code, message, hint in value["stops"]:
@@ -99,9 +116,8 @@ class Scene:
 
     def lane_ended(self, receipt: Receipt) -> None:
         lane = self._lanes[receipt.lane]
-        now = (receipt.records, receipt.bytes, receipt.transactions)
-        lane.before = (lane.before[0] + now[0], lane.before[1] + now[1], lane.before[2] + now[2])
-        lane.now = (0, 0, 0)
+        lane.now = Done(receipt.records, receipt.bytes, receipt.transactions, receipt.dead_letters)
+        lane.close()
         lane.state, lane.order = "ended", ""
         for tp, position in receipt.positions.items():
             _, end = self._positions.get(tp, (0, -1))
@@ -115,9 +131,7 @@ class Scene:
         lane = self._lanes[number]
         lane.state, lane.error, lane.order = "recovering", why, ""
         lane.failures += 1
-        before, now = lane.before, lane.now
-        lane.before = (before[0] + now[0], before[1] + now[1], before[2] + now[2])
-        lane.now = (0, 0, 0)
+        lane.close()
         self.note(f"lane {number}: {why}")
 
     # -- what is -------------------------------------------------------------------------------
@@ -161,9 +175,10 @@ class Scene:
         return LaneStatus(
             lane=number,
             state=lane.state,
-            records=lane.before[0] + lane.now[0],
-            bytes=lane.before[1] + lane.now[1],
-            transactions=lane.before[2] + lane.now[2],
+            records=lane.before.records + lane.now.records,
+            bytes=lane.before.bytes + lane.now.bytes,
+            transactions=lane.before.transactions + lane.now.transactions,
+            dead_letters=lane.before.dead_letters + lane.now.dead_letters,
             epochs=lane.epochs,
             failures=lane.failures,
             host=lane.host,

@@ -4,6 +4,9 @@ An RDD job of one partition has the shortest gap between epochs (0.09 s in an ea
 streaming query 0.37) and needs no SQL session. Spark never retries an order: maxFailures is 1 and speculation is
 off, because an order is good for one attempt; the driver plans anew.
 
+What must stay true: importing this module imports no lane and no Kafka, so that a run can start the JVM first and
+import the rest while it comes up.
+
 The console stays clean: the JVM's own output and log go to a file. No secret is ever put into Spark's conf.
 """
 
@@ -22,16 +25,17 @@ import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import InheritableThread, SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
 import isthmus
 from isthmus import machine
-from isthmus.engine.orders import Order, Receipt
-from isthmus.engine.task import perform
 from isthmus.errors import ConfigError, IsthmusError, MachineError
+
+if TYPE_CHECKING:
+    from isthmus.engine.orders import Order, Receipt
 
 _LOG4J = """status = off
 rootLogger.level = warn
@@ -103,6 +107,8 @@ class Spark:
         return await outcome
 
     def _job(self, order: Order) -> Receipt | IsthmusError:
+        from isthmus.engine.task import perform  # not above: all of a lane's libraries would come before the JVM
+
         group = f"{order.flow.name} lane {order.lane}"
         self._groups.add(group)
         try:

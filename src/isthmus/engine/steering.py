@@ -40,6 +40,11 @@ class Steering:
         self._lock = asyncio.Lock()
         self._obeying: asyncio.Task[None] | None = None
 
+    @property
+    def topic_rates(self) -> dict[str, int]:
+        """Bytes per second of single topics, as wished."""
+        return wishes.throttled_topics(self._driver.view)
+
     def seen(self, key: str, offset: int) -> None:
         """A wish stands in the control topic at this offset."""
         self._wished_at = max(self._wished_at, offset)

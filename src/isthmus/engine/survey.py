@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import re
 import uuid
 from typing import Any, NamedTuple
 
 from isthmus.engine.control import ControlView
 from isthmus.engine.orders import Stop
+from isthmus.engine.rights import Watch, hidden_topics
 from isthmus.engine.sync import SettingRules
 from isthmus.errors import BrokerRefused, SourceError, TargetError
-from isthmus.mm2.filters import TopicFilter, choose
+from isthmus.mm2.filters import TopicFilter, choose, named_topics
 from isthmus.mm2.policy import remote_topic
 from isthmus.model import NO_ID, Flow, TopicPartition
 from isthmus.wire import codes
-from isthmus.wire.admin import NewTopic, create_topics, grow_topic, try_create_topics, wait_for_topics
+from isthmus.wire.admin import NewTopic, grow_topic, try_create_topics, wait_for_topics
 from isthmus.wire.cluster import Client
 from isthmus.wire.settings import Settings, describe_settings
 
@@ -30,7 +30,6 @@ _LOOKS = 4
 _ENDS_PATIENCE_S = 60.0
 _NEW_PATIENCE_S = 60.0
 _NEW_PARTITION_S = 0.02  # one broker on a small machine opened 10,000 partitions in 80 s
-_LITERAL = re.compile(r"[A-Za-z0-9_\-]+|[A-Za-z0-9_\-]+(\\?\.[A-Za-z0-9_\-]+)+")
 
 
 class Route(NamedTuple):
@@ -63,12 +62,13 @@ async def chosen_topics(source: Client, flow: Flow) -> list[str]:
     return choose(flow, source.topics)
 
 
-def refuse_nothing(flow: Flow, topics: list[str], present: list[str]) -> None:
-    """A flow that carries nothing, or names a topic that is not there, is a mistake in the file."""
+def refuse_nothing(flow: Flow, topics: list[str], present: list[str], hidden: list[str]) -> None:
+    """A flow that carries nothing, or names a topic that is not there, is a mistake in the file. Those that are
+    `hidden` may be there."""
     where = f"flow {flow.name}, cluster {flow.source.alias}"
-    for pattern in flow.topics.include:
-        name = pattern.replace("\\.", ".")
-        if _LITERAL.fullmatch(pattern) and "." not in pattern.replace("\\.", "") and name not in present:
+    present = [*present, *hidden]
+    for name in named_topics(flow.topics.include):
+        if name not in present:
             near = difflib.get_close_matches(name, present, 1)
             raise SourceError(
                 f"there is no topic {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
@@ -76,7 +76,8 @@ def refuse_nothing(flow: Flow, topics: list[str], present: list[str]) -> None:
                 hint="create it, or write a regex (such as 'name.*') to wait for topics to come",
                 code="UNKNOWN_TOPIC",
             )
-    if not any(TopicFilter(flow.topics.include, flow.topics.exclude).matches(name) for name in topics):
+    wanted = TopicFilter(flow.topics.include, flow.topics.exclude)
+    if not any(wanted.matches(name) for name in (*topics, *hidden)):
         visible = [name for name in present if not name.startswith("__")]
         raise SourceError(
             f"no topic matches {', '.join(flow.topics.include)}",
@@ -90,10 +91,10 @@ async def refuse_uncreatable(source: Client, target: Client, flow: Flow, names: 
     """Have the target check, without creating anything, that it would create what is missing there."""
     await target.refresh(None)
     missing = [name for name in names if remote_topic(flow, name) not in target.topics]
-    try:
-        wanted = [_new_topic(source, flow, name, {}) for name in missing]
-        await create_topics(target, wanted, validate_only=True)
-    except BrokerRefused as error:
+    wanted = [_new_topic(source, flow, name, {}) for name in missing]
+    for error in (await try_create_topics(target, wanted, validate_only=True)).values():
+        if error.kafka_code == codes.TOPIC_AUTHORIZATION_FAILED:
+            continue  # keeps back that topic only (`rights`)
         few = error.kafka_code == codes.INVALID_REPLICATION_FACTOR
         raise TargetError(
             error.message,
@@ -105,15 +106,20 @@ async def refuse_uncreatable(source: Client, target: Client, flow: Flow, names: 
         ) from error
 
 
-async def survey(source: Client, target: Client, flow: Flow, view: ControlView) -> Survey:
+async def survey(source: Client, target: Client, flow: Flow, view: ControlView, watch: Watch) -> Survey:
     """Compare both clusters and what is on record; create what is missing."""
     names = await chosen_topics(source, flow)
     await target.refresh(None)
+    # Before all else: a topic that we may not see looks like one that is gone.
+    kept_back = await watch.kept_back(source, target, flow, [*names, *await hidden_topics(source, flow)])
+    names = [name for name in names if name not in kept_back]
     await _look_again(target, flow, [name for name in names if f"topic/{name}" in view.values])
-    stops: list[Stop] = []
+    stops = list(kept_back.values())
+    mixed = collisions(flow, names, view)
     wanted: list[str] = []
     for name in names:
-        stop = changed_identity(source, target, flow, name, view.values.get(f"topic/{name}"))
+        record = view.values.get(f"topic/{name}")
+        stop = mixed.get(name) or changed_identity(source, target, flow, name, record)
         if stop is None:
             wanted.append(name)
         else:
@@ -121,6 +127,25 @@ async def survey(source: Client, target: Client, flow: Flow, view: ControlView) 
     created, refused = await _create_missing(source, target, flow, wanted)
     routes = [_route(source, target, flow, name) for name in wanted if remote_topic(flow, name) in target.topics]
     return Survey(tuple(routes), (*stops, *refused), tuple(created))
+
+
+def collisions(flow: Flow, names: list[str], view: ControlView) -> dict[str, Stop]:
+    """Topics whose records would mix in one topic of the target; one that is on record already goes on."""
+    by_remote: dict[str, list[str]] = {}
+    for name in names:
+        by_remote.setdefault(remote_topic(flow, name), []).append(name)
+    clashes = {remote: sources for remote, sources in by_remote.items() if len(sources) > 1}
+    return {
+        name: Stop(
+            source=TopicPartition(name, 0),
+            code="NAME_TAKEN",
+            message=f"source topics {', '.join(sources)} would all be {remote} on the target: their records would mix",
+            hint="give them names that differ (naming.exact), or exclude all but one",
+        )
+        for remote, sources in clashes.items()
+        for name in sources
+        if f"topic/{name}" not in view.values
+    }
 
 
 async def _look_again(target: Client, flow: Flow, recorded: list[str]) -> None:

@@ -14,6 +14,7 @@ import collections
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from isthmus.engine.marks import Mark, mark_of, parse_mark
 from isthmus.engine.orders import Assignment, Stop
 from isthmus.wire.batch import Batch, Body
 
@@ -45,13 +46,19 @@ class Track:
         self.high_watermark = -1
         self.stop: Stop | None = None
         # Off after the target refused a merged batch, or found batches too large.
-        self.merging = not assignment.strikes and not assignment.most_records
+        self.merging = not assignment.strikes and not assignment.most_records and not assignment.letters
         self.most_records = (
             assignment.most_records
         )  # in one batch, after the target found one too large; 0: as many as there are
-        self.largest = 0  # records in the largest batch of the open transaction
+        self.fits = 0  # the limit under which batches were committed last
+        self.letters = dict(assignment.letters)  # source offsets that go to the dead letters, and why
         self.strikes = assignment.strikes  # refusals in a row that may heal
         self.next_base = -1  # lowest base offset that the target may return next (I9)
+        # Where the source is fetched by name: a batch below `committed`, and those fetched since.
+        self.marking = False
+        self.mark: Mark | None = None
+        self.marks: collections.deque[Mark] = collections.deque()
+        self.doubted = False  # the log must be known again by its mark before anything more is fetched
         self.indexed = max(assignment.offset, 0)  # what landed of source offsets below is in the index topic
         self.runs: list[list[int]] = []  # committed, and not in the index yet: [source, target, length]
         self._landing: list[list[int]] = []  # of the open transaction
@@ -82,6 +89,7 @@ class Track:
         """When nothing waits and nothing is in the open transaction, what was skipped is done."""
         if not self.queue and self.sent == self.committed:
             self.sent = self.committed = self.position
+            self.drop_marks()
 
     def send(self, runs: tuple[tuple[int, int], ...]) -> None:
         """A batch with records of these source offsets is on its way; answers come in order."""
@@ -97,10 +105,15 @@ class Track:
                 self._landing.append([first, base, length])
             base += length
 
-    def keep(self) -> None:
-        """What landed is committed."""
+    def commit(self) -> None:
+        """What was sent is committed."""
+        self.committed = self.sent
+        self.drop_marks()
         self.runs += self._landing
         self._landing = []
+        self.strikes, self.fits = 0, self.most_records
+        if self.letters:
+            self.letters = {offset: why for offset, why in self.letters.items() if offset >= self.committed}
 
     def rewind(self) -> None:
         """Forget everything that is not committed; it will be fetched again."""
@@ -111,11 +124,56 @@ class Track:
         self.sent = self.position = self.committed
         self.last_epoch = -1
         self.next_base = -1
-        self.largest = 0
+        self.marks.clear()
 
     def halt(self, stop: Stop) -> None:
+        """Stop, and forget everything that is not committed: the open transaction is given up."""
         self.rewind()
         self.stop = stop
+
+    def cease(self, stop: Stop) -> None:
+        """Stop fetching. What the open transaction holds of it stays there, and its progress with it (I1)."""
+        self.queue.clear()
+        self.queued_bytes = 0
+        self.position = self.sent
+        self.marks = collections.deque(mark for mark in self.marks if mark.last < self.sent)
+        self.stop = stop
+
+    # -- marks (I5, where topics cannot be fetched by id) ----------------------------------------
+
+    def keep_marks(self) -> None:
+        self.marking, self.mark = True, parse_mark(self.assignment.mark)
+        self.doubt()
+
+    def add_mark(self, buffer: memoryview, batch: Batch) -> None:
+        if self.marking:
+            self.marks.append(mark_of(buffer, batch))
+
+    @property
+    def newest_mark(self) -> Mark | None:
+        return self.marks[-1] if self.marks else self.mark
+
+    def mark_below(self, offset: int) -> Mark | None:
+        """Of the last batch that lies below this offset as a whole."""
+        return next((mark for mark in reversed(self.marks) if mark.last < offset), self.mark)
+
+    def drop_marks(self) -> None:
+        """Only the last one below what is committed is needed, and those above."""
+        self.mark = self.mark_below(self.committed)
+        while self.marks and self.marks[0].last < self.committed:
+            self.marks.popleft()
+
+    def doubt(self) -> None:
+        """Something unusual happened: the topic may be another one by now."""
+        self.doubted = self.marking and self.newest_mark is not None
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether the next order will try something else than this one."""
+        given = self.assignment
+        return self.most_records != given.most_records or any(
+            offset not in dict(given.letters) for offset in self.letters
+        )
 
     @property
     def caught_up(self) -> bool:

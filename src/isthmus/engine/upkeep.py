@@ -21,7 +21,7 @@ from isthmus.model import Flow
 from isthmus.wire import codes
 from isthmus.wire.access import create_acls, topic_acls
 from isthmus.wire.cluster import Client
-from isthmus.wire.settings import Alteration, Settings, alter_settings, describe_settings
+from isthmus.wire.settings import Alteration, Memory, Settings, alter_settings, describe_settings
 
 _LOOK_AT_TARGET_EVERY_S = 60.0  # changes that were made there, or refused before; else only what the source changed
 _IDLE_SHARE = 20  # with so many topics that a round takes long, rounds become rarer: at most 5 % of the time
@@ -135,14 +135,16 @@ class SettingsKeeper:
         self._note = note
         self._tell = tell
         self._seen: dict[str, Settings] = {}
+        self._memory = Memory()
         self._look_at = 0.0
 
     async def round(self, remotes: Remotes) -> None:
-        described = await describe_settings(self._source, remotes)
+        described = await describe_settings(self._source, remotes, self._memory)
         self._tell_unread(described.refused)
         if time.monotonic() >= self._look_at:
             self._seen, self._look_at = {}, time.monotonic() + _LOOK_AT_TARGET_EVERY_S
-        fresh = {name: now for name, now in described.topics.items() if self._seen.get(name) != now}
+        seen = self._seen
+        fresh = {n: now for n, now in described.topics.items() if seen.get(n) is not now and seen.get(n) != now}
         if fresh:
             await self._follow(fresh, {name: remotes[name] for name in fresh})
         self._seen = described.topics

@@ -18,7 +18,7 @@ from typing import Any
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
-from isthmus.errors import ConfigError, TargetError
+from isthmus.errors import ConfigError
 from isthmus.model import Flow, Groups, Mm2Topics, Sync, Topics, Tuning
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
@@ -27,7 +27,18 @@ PAUSE, THROTTLE, SETTINGS = "wish/pause", "wish/throttle", "wish/settings"
 HEARD = "heard"
 _HEARD_WITHIN_S = 10.0
 # What may change under a running flow. Everything else decides where records go, or who we are.
-LIVE = ("topics", "groups", "sync", "mm2_topics", "lanes", "on_gap", "compression", "throttle", "tuning")
+LIVE = (
+    "topics",
+    "groups",
+    "sync",
+    "mm2_topics",
+    "lanes",
+    "on_gap",
+    "on_too_large",
+    "compression",
+    "throttle",
+    "tuning",
+)
 _KINDS: dict[str, type[Any]] = {
     "topics": Topics,
     "groups": Groups,
@@ -60,6 +71,11 @@ def throttled(view: ControlView, otherwise: int) -> int:
     """The wished rate in bytes per second, or what the file says."""
     value = view.values.get(THROTTLE, {})
     return int(value["rate"]) if "rate" in value else otherwise
+
+
+def throttled_topics(view: ControlView) -> dict[str, int]:
+    """Bytes per second of single topics, within what the flow may have."""
+    return {topic: int(rate) for topic, rate in view.values.get(THROTTLE, {}).get("topics", {}).items() if rate}
 
 
 def fixed_differences(old: Flow, new: Flow) -> list[str]:
@@ -111,12 +127,7 @@ class Wishing:
         await self._target.start()
         await self._target.refresh([self.flow.control_topic])
         if self.flow.control_topic not in self._target.topics:
-            raise TargetError(
-                f"flow {self.flow.name} has never run",
-                where=f"cluster {self.flow.target.alias}, topic {self.flow.control_topic}",
-                hint="start it with `isthmus run`; its file says what it does",
-                code="NO_PROGRESS",
-            )
+            raise control.never_run(self.flow, "start it with `isthmus run`; its file says what it does")
         end = await self._journal.end()
         await self._hear(await self._journal.beginning(), end)
         return self
@@ -140,9 +151,15 @@ class Wishing:
         left = now.topics - topics if topics else frozenset[str]()
         return await self._wish(PAUSE, {"flow": False, "topics": sorted(left)})
 
-    async def throttle(self, rate: int | None) -> Answer:
-        """None: what the file says counts again."""
-        return await self._wish(THROTTLE, {} if rate is None else {"rate": rate})
+    async def throttle(self, rate: int | None, topics: frozenset[str] = frozenset()) -> Answer:
+        """0: no limit. None: what the file says counts again, which says nothing of single topics."""
+        was = self._view.values.get(THROTTLE, {})
+        if topics:
+            kept = {topic: each for topic, each in throttled_topics(self._view).items() if topic not in topics}
+            value = was | {"topics": kept | (dict.fromkeys(sorted(topics), rate) if rate else {})}
+        else:
+            value = {} if rate is None else was | {"rate": rate}
+        return await self._wish(THROTTLE, {name: each for name, each in value.items() if each != {}})
 
     async def apply(self, settings: Mapping[str, Any]) -> Answer:
         return await self._wish(SETTINGS, {"settings": settings})

@@ -15,16 +15,17 @@ from __future__ import annotations
 import asyncio
 import collections
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from isthmus.engine.letters import letter_partition
 from isthmus.engine.orders import Order
 from isthmus.engine.packing import Packed, pack
 from isthmus.engine.register import Register
 from isthmus.engine.track import Track
 from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
 from isthmus.mm2.progress import java_partition, progress_key, progress_value
-from isthmus.model import TopicPartition
+from isthmus.model import NO_ID, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.batch import Stamp, next_sequence, seal
 from isthmus.wire.cluster import Client
@@ -40,12 +41,13 @@ _BUSY_PAUSE_S = 0.005
 
 
 class Refused(Exception):
-    """Some partitions of the open transaction were refused; all of it must be aborted."""
+    """Some partitions of the open transaction were refused; all of it must be aborted. `pieces`: what it was there."""
 
-    def __init__(self, results: list[Landed]) -> None:
+    def __init__(self, results: list[Landed], pieces: Mapping[TopicPartition, Packed]) -> None:
         more = f" and {len(results) - 2} more" if len(results) > 2 else ""
         super().__init__(", ".join(f"{r.tp}: {codes.name(r.error)}" for r in results[:2]) + more)
         self.results = results
+        self.pieces = pieces
 
 
 class _Sent(NamedTuple):
@@ -57,7 +59,7 @@ class Tally:
     """What this order has committed so far."""
 
     def __init__(self) -> None:
-        self.records = self.bytes = self.transactions = self.aborts = 0
+        self.records = self.bytes = self.transactions = self.aborts = self.dead_letters = 0
 
 
 class Writer:
@@ -86,7 +88,7 @@ class Writer:
         self._windows: dict[int, collections.deque[_Sent]] = {}
         self._touched: set[Track] = set()
         self._reaching: dict[Track, int] = {}  # what the progress records of this transaction say
-        self._records = self._bytes = 0
+        self._records = self._bytes = self._letters = 0
         self._opened_at = 0.0
         self._keys: dict[TopicPartition, tuple[bytes, int]] = {}
         self._progress_next: dict[TopicPartition, int] = {}
@@ -102,7 +104,7 @@ class Writer:
         await self._record_identity()
         self._begin()
         while True:
-            packed = [self._pack(track) for track in tracks if track.queue]
+            packed = self._wave(tracks)
             for piece in packed:
                 piece.track.sent = piece.past
                 self._touched.add(piece.track)
@@ -125,12 +127,22 @@ class Writer:
             await self._register.record([number], self._order.origin)
             self._recorded.add(number)
 
+    def _wave(self, tracks: Iterable[Track]) -> list[Packed]:
+        """The next batch of each track. Dead letters share a partition, so one that would be the second waits."""
+        packed: list[Packed] = []
+        lettered = False
+        for track in tracks:
+            if track.queue and not (lettered and track.letters):
+                packed.append(self._pack(track))
+                lettered = lettered or packed[-1].is_letter
+        return packed
+
     def _pack(self, track: Track) -> Packed:
         try:
             return pack(track, self._tuning, self._codec)
         except WireError as error:
             bad = Landed(track.assignment.target, codes.CORRUPT_MESSAGE, -1, -1, error.message)
-            raise Refused([bad]) from error
+            raise Refused([bad], {}) from error
 
     def _begin(self) -> None:
         self.open = True
@@ -141,7 +153,7 @@ class Writer:
         self._greeted.clear()
         self._added.clear()
         self._windows.clear()
-        self._records = self._bytes = 0
+        self._records = self._bytes = self._letters = 0
         if self._order.second_protocol:
             self._sequences[self._turn] = {}
 
@@ -164,13 +176,11 @@ class Writer:
         self.tally.transactions += 1
         self.tally.records += self._records
         self.tally.bytes += self._bytes
+        self.tally.dead_letters += self._letters
         for track in tracks:
             if track in self._touched:
-                track.committed = track.sent
-                track.strikes = 0
-                track.keep()
+                track.commit()
             track.persisted = self._reaching.get(track, track.persisted)
-            track.largest = 0
             track.settle()
 
     async def abort(self, tracks: Iterable[Track]) -> None:
@@ -184,8 +194,7 @@ class Writer:
         self.open = False
         self.tally.aborts += 1
         for track in tracks:
-            if track.stop is None:
-                track.rewind()
+            track.rewind()
 
     async def _let_answers_come(self) -> None:
         # Not needed to be safe (the abort moves the epoch, late requests are refused), but answers that
@@ -208,20 +217,26 @@ class Writer:
 
     def _parcel(self, packed: Packed) -> Parcel:
         assignment = packed.track.assignment
-        header = packed.header(self._stamp(assignment.target, packed.records))
-        if self._indexed:
+        target, topic_id = assignment.target, assignment.target_id
+        if packed.is_letter:
+            target, topic_id = letter_partition(self._flow), self._order.dead_letters_id or NO_ID
+        header = packed.header(self._stamp(target, packed.records))
+        if self._indexed and not packed.is_letter:
             packed.track.send(packed.runs)
-        self._records += packed.records
+        self._letters += packed.is_letter
+        self._records += 0 if packed.is_letter else packed.records
         self._bytes += len(header) + len(packed.payload)
-        return Parcel(assignment.target, assignment.target_id, header, packed.payload, packed.records)
+        return Parcel(target, topic_id, header, packed.payload, packed.records, packed)
 
     def _progress(self, tracks: Iterable[Track]) -> list[Parcel]:
         """Progress records of every track that moved, one batch per partition of the progress topic."""
         grouped: dict[int, list[tuple[bytes, bytes]]] = {}
         for track in tracks:
-            if track.stop is None and track.sent > max(track.persisted, 0):
+            # Also of one that has stopped meanwhile: what is in the transaction needs its progress there (I1).
+            if track.sent > max(track.persisted, 0):
                 key, number = self._key(track.assignment.source)
-                grouped.setdefault(number, []).append((key, progress_value(track.sent - 1)))
+                mark = track.mark_below(track.sent)
+                grouped.setdefault(number, []).append((key, progress_value(track.sent - 1, str(mark or ""))))
                 self._reaching[track] = track.sent
         now_ms = int(time.time() * 1000)
         parcels = []
@@ -251,12 +266,17 @@ class Writer:
         for parcel in parcels:
             by_node.setdefault(self._client.leader(parcel.tp), []).append(parcel)
         if -1 in by_node:
-            raise Refused([Landed(p.tp, codes.LEADER_NOT_AVAILABLE, -1, -1, "") for p in by_node[-1]])
+            raise Refused([self._leaderless(p) for p in by_node[-1]], _pieces(by_node[-1]))
         if len(by_node) == 1:
             ((node, group),) = by_node.items()
             await self._send_to(node, group)
         else:
             await asyncio.gather(*(self._send_to(node, group) for node, group in by_node.items()))
+
+    def _leaderless(self, parcel: Parcel) -> Landed:
+        """A leader will come, and a copy that was deleted is noticed by the driver; nobody looks after dead letters."""
+        gone = parcel.tp == letter_partition(self._flow) and parcel.tp.topic not in self._client.topics
+        return Landed(parcel.tp, codes.UNKNOWN_TOPIC if gone else codes.LEADER_NOT_AVAILABLE, -1, -1, "")
 
     async def _send_to(self, node: int, parcels: list[Parcel]) -> None:
         link = await self._client.link(node, "produce")
@@ -301,7 +321,7 @@ class Writer:
             else:
                 bad.append(result)
         if bad:
-            self._raise_for(bad)
+            self._raise_for(bad, parcels)
         return busy
 
     def _check_rise(self, result: Landed, count: int) -> None:
@@ -322,11 +342,15 @@ class Writer:
         else:
             self._progress_next[result.tp] = result.base_offset + count
 
-    def _raise_for(self, bad: list[Landed]) -> None:
+    def _raise_for(self, bad: list[Landed], parcels: Iterable[Parcel]) -> None:
         for result in bad:
             if result.error in codes.VOID:
                 raise OrderVoid(f"Produce answered {codes.name(result.error)}", where=str(result.tp))
-        raise Refused(bad)
+        raise Refused(bad, _pieces(parcels))
+
+
+def _pieces(parcels: Iterable[Parcel]) -> dict[TopicPartition, Packed]:
+    return {parcel.tp: parcel.mark for parcel in parcels if isinstance(parcel.mark, Packed)}
 
 
 def is_unreachable(error: BaseException) -> bool:

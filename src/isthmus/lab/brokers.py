@@ -24,7 +24,7 @@ import psutil
 
 from isthmus.errors import ConfigError, MachineError
 from isthmus.lab.guard import Guard
-from isthmus.lab.jars import KAFKA, broker_jars, classpath, jars
+from isthmus.lab.jars import KAFKA, broker_jars, classpath, jars, release
 from isthmus.machine import java
 
 HOST = "127.0.0.1"
@@ -36,10 +36,11 @@ _PORTS = range(20_000, 32_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One door of every broker; `properties` are set for this listener only."""
+    """One door of every broker; `properties` are set for this listener only. `advertised`: the host to tell clients."""
 
     name: str = "PLAINTEXT"
     protocol: str = "PLAINTEXT"
+    advertised: str = HOST
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -68,8 +69,7 @@ class ClusterSpec:
     @property
     def kraft(self) -> bool:
         """Whether this version runs without ZooKeeper (production-ready since 3.3)."""
-        major, minor = (int(part) for part in self.version.split(".")[:2])
-        return (major, minor) >= (3, 3)
+        return release(self.version) >= (3, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +130,7 @@ def settings(spec: ClusterSpec, node: Node, coordination: Mapping[str, str]) -> 
         "group.initial.rebalance.delay.ms": "0",
         "log.retention.ms": "-1",  # records with old timestamps are wanted as long as the lab lives
         "auto.create.topics.enable": "false",
+        "delete.topic.enable": "true",  # the default since 1.0
         "num.partitions": "1",
         "default.replication.factor": "1",
         "log.dirs": str(node.data),
@@ -149,7 +150,7 @@ def _doors(spec: ClusterSpec, node: Node) -> dict[str, str]:
     doors = [f"{each.name}://{node.address(each.name)}" for each in spec.listeners]
     protocols = [f"{each.name}:{each.protocol}" for each in spec.listeners]
     found = {
-        "advertised.listeners": ",".join(doors),
+        "advertised.listeners": ",".join(f"{e.name}://{e.advertised}:{node.ports[e.name]}" for e in spec.listeners),
         "inter.broker.listener.name": spec.listeners[0].name,
     }
     for each in spec.listeners:
@@ -203,7 +204,9 @@ def java_command(version: str, *words: str, heap_mb: int, flags: Sequence[str] =
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     stamped = "-Dorg.slf4j.simpleLogger.showDateTime=true"
     sizes = (f"-Xms{min(heap_mb, 128)}m", f"-Xmx{heap_mb}m", "-XX:+UseParallelGC")
-    fixed = (*sizes, "-XX:-UsePerfData", "-Djava.awt.headless=true", quiet, stamped)
+    # ZooKeeper would look for log4j classes to show in JMX, and die of those that are not there.
+    zookeeper = "-Dzookeeper.jmx.log4j.disable=true"
+    fixed = (*sizes, "-XX:-UsePerfData", "-Djava.awt.headless=true", quiet, stamped, zookeeper)
     return [str(java()), *fixed, *flags, "-cp", classpath(jars(version) if tools else broker_jars(version)), *words]
 
 

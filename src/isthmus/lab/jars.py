@@ -32,14 +32,14 @@ Coordinate = tuple[str, str, str]
 
 def jars(version: str = KAFKA, *, say: Say = lambda _: None) -> Path:
     """The folder with all jars of this Kafka version; fetched on first use."""
-    return _folder(version, _whole(version), ("kafka_2.13", "connect-mirror", "kafka-tools"), say)
+    return _folder(version, _whole(version), (_broker(version), *_extras(version)), say)
 
 
 def broker_jars(version: str = KAFKA, *, say: Say = lambda _: None) -> Path:
     """A folder with what a broker needs: that of all jars if it is there, else a smaller one, sooner fetched."""
     if _whole(version).is_dir():
         return _whole(version)
-    return _folder(version, _broker_only(version), ("kafka_2.13",), say)
+    return _folder(version, _broker_only(version), (_broker(version),), say)
 
 
 def are_here(version: str = KAFKA) -> bool:
@@ -50,6 +50,24 @@ def are_here(version: str = KAFKA) -> bool:
 def classpath(folder: Path) -> str:
     """All jars, in a fixed order: the JVM's class archive is valid for one class path only."""
     return os.pathsep.join(str(jar) for jar in sorted(folder.glob("*.jar")))
+
+
+def release(version: str) -> tuple[int, int]:
+    """The numbers by which releases differ: (2, 8) of 2.8.2, (0, 11) of 0.11.0.3."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _broker(version: str) -> str:
+    """The broker's artifact: its name says for which Scala it was built, and 2.13 came with Kafka 2.4."""
+    return "kafka_2.13" if release(version) >= (2, 4) else "kafka_2.12"
+
+
+def _extras(version: str) -> tuple[str, ...]:
+    """What else makes a whole Kafka: MirrorMaker 2 came with 2.4, and before 2.6 the tools came with the broker."""
+    return tuple(
+        name for name, since in {"connect-mirror": (2, 4), "kafka-tools": (2, 6)}.items() if release(version) >= since
+    )
 
 
 def _whole(version: str) -> Path:
@@ -73,10 +91,14 @@ def _folder(version: str, folder: Path, names: Sequence[str], say: Say) -> Path:
 def _coordinates(version: str, names: Sequence[str]) -> tuple[Coordinate, ...]:
     ours = tuple(("org.apache.kafka", name, version) for name in names)
     simple = ("org.slf4j", "slf4j-simple", "1.7.36")
-    if int(version.split(".")[0]) >= 4:
+    if release(version) >= (4, 0):
         return (*ours, simple)
     # Older brokers call log4j 1.x by name; reload4j is the maintained build of it.
-    return (*ours, simple, ("ch.qos.reload4j", "reload4j", "1.2.25"))
+    log4j = ("ch.qos.reload4j", "reload4j", "1.2.25")
+    if release(version) >= (1, 0):
+        return (*ours, simple, log4j)
+    # Java took this one along until version 8.
+    return (*ours, simple, log4j, ("javax.xml.bind", "jaxb-api", "2.3.1"))
 
 
 def _fetch(version: str, folder: Path, names: Sequence[str]) -> None:

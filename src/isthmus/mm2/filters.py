@@ -11,10 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from isthmus.mm2 import policy
 from isthmus.mm2.javaregex import compile_java
 from isthmus.model import Flow
+
+_LITERAL = re.compile(r"[A-Za-z0-9_\-]+|[A-Za-z0-9_\-]+(\\?\.[A-Za-z0-9_\-]+)+")
 
 
 def split_list(text: str) -> tuple[str, ...]:
@@ -23,37 +26,33 @@ def split_list(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFilter:
+class _NameFilter:
     """Full match against any include and no exclude. ConfigError if an expression cannot be used."""
 
     include: tuple[str, ...]
     exclude: tuple[str, ...] = ()
     _includes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
     _excludes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _any_text: ClassVar[bool]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_includes", tuple(map(compile_java, self.include)))
-        object.__setattr__(self, "_excludes", tuple(map(compile_java, self.exclude)))
+        for name, texts in (("_includes", self.include), ("_excludes", self.exclude)):
+            object.__setattr__(self, name, tuple(compile_java(text, any_text=self._any_text) for text in texts))
 
-    def matches(self, topic: str) -> bool:
-        return _any(self._includes, topic) and not _any(self._excludes, topic)
+    def matches(self, name: str) -> bool:
+        return _any(self._includes, name) and not _any(self._excludes, name)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFilter:
-    """As TopicFilter, for names that may hold any character."""
+class TopicFilter(_NameFilter):
+    """For names of topics and of settings: letters, digits, dots, dashes and underscores."""
 
-    include: tuple[str, ...]
-    exclude: tuple[str, ...] = ()
-    _includes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
-    _excludes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _any_text = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_includes", tuple(compile_java(text, any_text=True) for text in self.include))
-        object.__setattr__(self, "_excludes", tuple(compile_java(text, any_text=True) for text in self.exclude))
 
-    def matches(self, group: str) -> bool:
-        return _any(self._includes, group) and not _any(self._excludes, group)
+class GroupFilter(_NameFilter):
+    """For names that may hold any character."""
+
+    _any_text = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,13 @@ class ConfigFilter:
 
 def _any(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
     return any(pattern.fullmatch(name) for pattern in patterns)
+
+
+def named_topics(include: Iterable[str]) -> list[str]:
+    """The topics that are asked for by name: expressions that can match one topic only."""
+    escaped = (pattern.replace(r"\.", "") for pattern in include)
+    pairs = zip(include, escaped, strict=True)
+    return [p.replace(r"\.", ".") for p, bare in pairs if _LITERAL.fullmatch(p) and "." not in bare]
 
 
 def choose(flow: Flow, topics: Iterable[str]) -> list[str]:

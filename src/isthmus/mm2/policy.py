@@ -82,6 +82,8 @@ def hops(naming: Naming, topic: str) -> tuple[str, ...]:
 
 def is_internal(topic: str, separator: str = ".") -> bool:
     """Topics of Kafka, Connect, MirrorMaker 2 and Isthmus itself, which are never replicated."""
+    if topic.startswith("isthmus.") and topic.endswith(".dead-letters"):
+        return True
     return topic.startswith(("__", ".")) or topic.endswith((f"{separator}internal", "-internal", ".internal"))
 
 

@@ -19,13 +19,17 @@ _LONGS = range(1 << 63)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """One decoded record. `offset` None means that the position was reset: start at the beginning."""
+    """One decoded record. `offset` None means that the position was reset: start at the beginning.
+
+    `mark` is our own addition, which MirrorMaker 2 reads over: see `progress_value`.
+    """
 
     connector: str
     source: str
     topic: str
     partition: int
     offset: int | None
+    mark: str = ""
 
 
 def progress_key(connector: str, source_alias: str, topic: str, partition: int) -> bytes:
@@ -33,9 +37,13 @@ def progress_key(connector: str, source_alias: str, topic: str, partition: int) 
     return f"[{_quote(connector)},{where}]".encode()
 
 
-def progress_value(last_offset: int) -> bytes:
-    """`last_offset` is the last record replicated; MirrorMaker 2 resumes one after it."""
-    return b'{"offset":%d}' % last_offset
+def progress_value(last_offset: int, mark: str = "") -> bytes:
+    """`last_offset` is the last record replicated; MirrorMaker 2 resumes one after it.
+
+    `mark` tells by what to know the source's log again, where topics have no ids. Connect takes further fields in a
+    value as long as they are plain text or numbers.
+    """
+    return b'{"offset":%d,"mark":%s}' % (last_offset, _quote(mark).encode()) if mark else b'{"offset":%d}' % last_offset
 
 
 def parse_progress(key: bytes, value: bytes | None) -> Position | None:
@@ -51,7 +59,8 @@ def parse_progress(key: bytes, value: bytes | None) -> Position | None:
             return None
     # A negative offset is Connect's "uncommitted": as good as a tombstone.
     known = offset if offset is not None and offset >= 0 else None
-    return Position(connector=connector, source=source, topic=topic, partition=partition, offset=known)
+    mark = "" if known is None or value is None else _parse_mark(value)
+    return Position(connector=connector, source=source, topic=topic, partition=partition, offset=known, mark=mark)
 
 
 def _parse_key(key: bytes) -> tuple[str, str, str, int] | None:
@@ -70,6 +79,13 @@ def _parse_offset(value: bytes) -> int | None:
         case {"offset": int(offset)} if offset < 0 or offset in _LONGS:
             return offset
     return None
+
+
+def _parse_mark(value: bytes) -> str:
+    match _json(value):
+        case {"mark": str(mark)}:
+            return mark
+    return ""
 
 
 def _json(data: bytes) -> object:

@@ -36,6 +36,7 @@ class LaneStatus:
     records: int = 0
     bytes: int = 0
     transactions: int = 0
+    dead_letters: int = 0  # records too large for their topic, written to the dead-letter topic
     epochs: int = 0
     failures: int = 0
     host: str = ""
@@ -69,6 +70,10 @@ class FlowStatus:
     @property
     def records(self) -> int:
         return sum(lane.records for lane in self.lanes)
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(lane.dead_letters for lane in self.lanes)
 
     @property
     def bytes(self) -> int:

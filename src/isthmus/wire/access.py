@@ -23,7 +23,7 @@ ALL, READ, WRITE = 2, 3, 4
 
 _TOPIC_RESOURCE = 2
 _BATCH = 500
-_OPERATIONS = {
+OPERATIONS = {
     2: "ALL",
     3: "READ",
     4: "WRITE",
@@ -50,7 +50,7 @@ class TopicAcl(NamedTuple):
 
     def __str__(self) -> str:
         word = {DENY: "DENY", ALLOW: "ALLOW"}.get(self.permission, str(self.permission))
-        operation = _OPERATIONS.get(self.operation, str(self.operation))
+        operation = OPERATIONS.get(self.operation, str(self.operation))
         return f"{word} {operation} on topic {self.topic} for {self.principal} from {self.host}"
 
 
@@ -65,7 +65,7 @@ async def topic_acls(client: Client) -> frozenset[TopicAcl]:
         operation=ANY,
         permission_type=ANY,
     )
-    answer = await client.call_any(message, 3, floor=1)
+    answer = await client.call_any(message, 3)  # version 0, before 2.0, knows literal rules only
     if answer.error_code:
         raise refusal(client, "access rules (ACLs) cannot be read", answer)
     return frozenset(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
 
-from isthmus.errors import BrokerRefused, BrokerUnreachable
+from isthmus.errors import BrokerRefused, BrokerUnreachable, WireError
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.cluster import Client
@@ -89,7 +89,13 @@ async def grow_topic(client: Client, topic: str, partitions: int) -> None:
         timeout_ms=_TIMEOUT_MS,
         validate_only=False,
     )
-    answer = await ask_controller(client, message, 3)
+    try:
+        answer = await ask_controller(client, message, 3)
+    except WireError as error:
+        if error.code != "VERSION":
+            raise
+        what = f"topic {topic} cannot grow to {partitions} partitions: {error.message}"
+        raise BrokerRefused(what, where=error.where) from error
     for result in answer.results:
         if result.error_code:
             raise refusal(client, f"topic {topic} cannot grow to {partitions} partitions", result)

@@ -21,6 +21,7 @@ from isthmus.model import NO_ID, Cluster, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.dial import dial
 from isthmus.wire.link import Answer, Link, Message, Offer
+from isthmus.wire.unread import Unread
 
 _REDIAL_PAUSE_S = 0.5
 
@@ -46,10 +47,12 @@ class Client:
         self.controller = -1
         self.cluster_id = ""
         self.offer = Offer({}, {})
+        self.generation = 0  # rises whenever `topics` may have changed
         self._timeout_s = timeout_s
         self._links: dict[tuple[int, str], asyncio.Task[Link]] = {}
         self._failed_at: dict[tuple[int, str], float] = {}
         self._coordinators: dict[str, int] = {}
+        self._last = b""  # the answer about all topics that `topics` is
 
     async def start(self) -> None:
         """Reach the cluster through any bootstrap server; says all the reasons when none answers."""
@@ -117,6 +120,11 @@ class Client:
         host, port = self.nodes.get(node, ("?", 0))
         return f"{self.cluster.alias} broker {node} at {host}:{port}"
 
+    @property
+    def requests(self) -> int:
+        """Requests so far, over links that live."""
+        return sum(task.result().sent for task in self._links.values() if task.done() and not self._is_dead(task))
+
     # -- requests ------------------------------------------------------------------------------
 
     async def call(
@@ -155,12 +163,28 @@ class Client:
 
     async def refresh(self, topics: Iterable[str] | None = None) -> None:
         """Learn leaders of these topics (None: of all). Topics that vanished are forgotten."""
-        wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
-        message = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        answer = await self.call_any(message, 12, floor=4)
-        if topics is None:
-            self.topics.clear()
+        names = None if topics is None else list(topics)
+        if names is None or (names and self.offer.best(MetadataRequest.API_KEY, 12, 4) < 0):
+            await self._refresh_all()  # a broker before 0.11 would create a topic that it is asked for by name
+            return
+        wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = await self.call_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 12, floor=1)
+        if wanted:
+            self._last = b""  # what is known is not that answer any more
+            self.generation += 1
         self._learn(answer)
+
+    async def _refresh_all(self) -> None:
+        """An answer that is the same as the last one costs a comparison, also of 10,000 partitions."""
+        message = Unread(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        body: bytes = await self.call_any(message, 12, floor=1)
+        if body == self._last:
+            return
+        answer = message.read(body)
+        self.topics.clear()
+        self._learn(answer)
+        self._last = body
+        self.generation += 1
 
     def _learn(self, answer: Answer) -> None:
         self.nodes = {b.node_id: (b.host, b.port) for b in answer.brokers} or self.nodes

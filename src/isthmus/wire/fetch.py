@@ -40,6 +40,7 @@ class Want(NamedTuple):
     offset: int
     leader_epoch: int = -1
     last_epoch: int = -1  # leader epoch of the last batch read, -1 when nothing was read yet
+    max_bytes: int = 0  # 0: as the limits say
 
 
 class Fetched(NamedTuple):
@@ -68,12 +69,17 @@ class Limits(NamedTuple):
     rack: str = ""  # where we are: the leader may then name a replica that is nearer
 
 
+def fetches_by_id(client: Client) -> bool:
+    """Whether the brokers take topic ids in a Fetch (3.1 and newer); by name, a topic made anew goes unnoticed."""
+    return client.offer.best(FetchRequest.API_KEY, BY_ID, BY_ID) == BY_ID
+
+
 async def fetch(
     client: Client, node: int, wants: Sequence[Want], limits: Limits, purpose: str = "fetch"
 ) -> list[Fetched]:
     """One Fetch to one broker for partitions that it leads."""
     ceiling = 17 if all(want.topic_id != NO_ID for want in wants) else BY_ID - 1
-    answer = await client.call(node, _request(wants, limits), ceiling, floor=4, purpose=purpose)
+    answer = await client.call(node, _request(wants, limits), ceiling, floor=3, purpose=purpose)
     if isinstance(answer, FetchAnswer):
         return _understand(answer, wants)
     return _understand_old(answer, wants)
@@ -89,7 +95,7 @@ def _request(wants: Sequence[Want], limits: Limits) -> Message:
                 fetch_offset=want.offset,
                 last_fetched_epoch=want.last_epoch,
                 log_start_offset=-1,
-                partition_max_bytes=limits.partition_bytes,
+                partition_max_bytes=want.max_bytes or limits.partition_bytes,
             )
         )
     topics = [
@@ -125,7 +131,7 @@ def _understand(answer: FetchAnswer, wants: Sequence[Want]) -> list[Fetched]:
 
 
 def _understand_old(answer: Answer, wants: Sequence[Want]) -> list[Fetched]:
-    """Versions 4 to 11, of brokers before 2.7: topics by name, no diverging epoch, record bytes copied."""
+    """Versions 3 to 11, of brokers before 2.7: topics by name, no diverging epoch, record bytes copied."""
     if getattr(answer, "error_code", 0):
         raise BrokerRefused(f"fetch refused: {codes.name(answer.error_code)}", answer.error_code)
     asked = {want.tp: want.offset for want in wants}
@@ -174,14 +180,15 @@ async def list_offsets(
     """(offset, error code) of each partition at LATEST or EARLIEST, asked of its leader.
 
     Version 5 or newer where offered: only then does a fresh leader whose high watermark lags say so
-    (OFFSET_NOT_AVAILABLE) instead of answering too low. A partition without a leader: error 5.
+    (OFFSET_NOT_AVAILABLE) instead of answering too low. Version 1 knows no isolation, nor do its brokers know
+    transactions. A partition without a leader: error 5.
     """
     by_node: dict[int, list[TopicPartition]] = {}
     for tp in partitions:
         by_node.setdefault(client.leader(tp), []).append(tp)
     found: dict[TopicPartition, tuple[int, int]] = dict.fromkeys(by_node.pop(-1, []), (-1, codes.LEADER_NOT_AVAILABLE))
     for node, tps in by_node.items():
-        answer = await client.call(node, _list_request(tps, when, isolation), 7, floor=2)
+        answer = await client.call(node, _list_request(tps, when, isolation), 7, floor=1)
         for topic in answer.topics:
             for entry in topic.partitions:
                 found[TopicPartition(topic.name, entry.partition_index)] = (entry.offset, entry.error_code)

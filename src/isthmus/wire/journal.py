@@ -59,6 +59,8 @@ class Journal:
         parcel = Parcel(self._tp, self._client.topic_id(self._tp.topic), header, body.payload, body.count)
         # Outside a transaction version 9 does all that is needed, on any broker since 2.4.
         version = link.offer.best(0, 9, 3)
+        if version < 0:
+            raise BrokerRefused("brokers before 0.11 cannot be written to", where=self._client.cluster.alias)
         return landed(await send_parcels(link, version, None, [parcel], 15_000), [parcel])[0]
 
     async def end(self) -> int:

@@ -86,6 +86,11 @@ class Link:
         self._timer = self._loop.call_later(1.0, self._watch)
 
     @property
+    def sent(self) -> int:
+        """Requests so far."""
+        return self._correlation
+
+    @property
     def in_flight(self) -> int:
         return len(self._pending)
 

@@ -32,6 +32,7 @@ class Parcel(NamedTuple):
     header: bytes
     payload: bytes | memoryview
     records: int
+    mark: object = None  # what the sender knows it by
 
     @property
     def size(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bisect
 import collections
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -228,6 +228,19 @@ class Index:
     async def write(self, spans: Iterable[Span]) -> None:
         """Put spans on record, as a lane does."""
         pairs = [(encode_key(span.tp, span.start), encode_value(span)) for span in spans]
+        for at in range(0, len(pairs), _PAIRS_AT_ONCE):
+            await self._journal.append(pairs[at : at + _PAIRS_AT_ONCE])
+        await self.catch_up()
+
+    async def erase(self, topics: Collection[str]) -> None:
+        """Forget topics that will be copied anew: what landed of them before may be gone, or be another topic's."""
+        await self.catch_up()
+        pairs = [
+            (encode_key(tp, entry.first), None)
+            for tp, shelf in self._shelves.items()
+            if tp.topic in topics
+            for entry in shelf.entries
+        ]
         for at in range(0, len(pairs), _PAIRS_AT_ONCE):
             await self._journal.append(pairs[at : at + _PAIRS_AT_ONCE])
         await self.catch_up()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from isthmus.engine.offsets.index import Index
 from isthmus.engine.offsets.translate import AT_LEAST, EXACT, Standing, Translator
-from isthmus.errors import BrokerUnreachable, WireError
+from isthmus.errors import BrokerRefused, BrokerUnreachable, WireError
 from isthmus.mm2.formats import Checkpoint, OffsetSync, checkpoints_topic, offset_syncs_topic
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire import codes
@@ -74,11 +74,15 @@ class GroupKeeper:
         except WireError as error:
             self._tell(f"consumer groups are not taken along: {error}")
 
+    def published(self) -> Mapping[Place, tuple[int, int]]:
+        """Upstream and downstream offset of every checkpoint."""
+        return self._checkpoints or {}
+
     async def _round(self, last: bool) -> None:
         kept = self.flow.mm2_topics
         await self.index.catch_up()
         if kept.offset_syncs:
-            await self._publish_syncs()
+            await self._try_to_publish_syncs()
         standings = []
         if kept.checkpoints or kept.group_offsets:
             standings = await self._translator.round(self.flow)
@@ -93,6 +97,13 @@ class GroupKeeper:
             self._tidy_at = now + _TIDY_EVERY_S
 
     # -- MirrorMaker 2's records ---------------------------------------------------------------
+
+    async def _try_to_publish_syncs(self) -> None:
+        """A source is often read-only; groups are translated all the same, by our own index."""
+        try:
+            await self._publish_syncs()
+        except BrokerRefused as error:
+            self._tell(f"offset-syncs are not written: {error}; switch them off, or write them to the target")
 
     async def _publish_syncs(self) -> None:
         on = self._source if self.flow.mm2_topics.offset_syncs_on == "source" else self._target

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from isthmus.engine.offsets import align
 from isthmus.engine.offsets.align import Edge, Stretch
 from isthmus.engine.offsets.index import Index, Where
-from isthmus.errors import WireError
+from isthmus.errors import BrokerUnreachable, WireError
 from isthmus.mm2.filters import GroupFilter
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
@@ -30,7 +30,7 @@ from isthmus.wire.groups import Committed, committed_offsets, list_groups
 EXACT, AT_LEAST, AHEAD = "exact", "at least", "ahead"
 EXPIRED, BEYOND, SKIPPED, UNKNOWN = "expired", "beyond", "skipped", "unknown"
 _MOST_AT_ONCE = 2_000_000  # records that are compared to close a hole
-_AGAIN_AFTER_S, _AGAIN_AT_MOST_S = 30.0, 3600.0  # a hole that cannot be closed may be, when both logs have settled
+_AGAIN_AFTER_S, _AGAIN_AT_MOST_S = 10.0, 3600.0  # a hole that cannot be closed may be, when both logs have settled
 
 
 class Standing(NamedTuple):
@@ -66,7 +66,7 @@ class Translator:
         self._index = index
         self._remotes = remotes
         self._positions = positions
-        self._rests: dict[tuple[TopicPartition, int], tuple[float, float]] = {}  # until when, and how long then
+        self._rests: dict[tuple[TopicPartition, int, bool], tuple[float, float]] = {}  # until when, how long next time
 
     async def round(self, flow: Flow) -> list[Standing]:
         """Where every group that the flow takes along stands, by topics that it carries."""
@@ -88,7 +88,7 @@ class Translator:
         partitions = sorted({tp for _, tp, _ in places})
         await self._source.refresh({tp.topic for tp in partitions})
         starts = await settled_offsets(self._source, partitions, EARLIEST)
-        ends = await settled_offsets(self._source, partitions, LATEST, READ_COMMITTED)
+        ends = await settled_offsets(self._source, partitions, LATEST)  # a group may read what is not committed
         self.log_starts = starts
         return [
             await self._standing(group, tp, committed, remotes[tp.topic], starts.get(tp, 0), ends.get(tp, -1))
@@ -130,16 +130,21 @@ class Translator:
     async def _close_hole(self, tp: TopicPartition, target: TopicPartition, offset: int, start: int) -> bool:
         """Compare both logs around the offset; False when that gives nothing new."""
         hole = self._hole(tp, offset, start)
-        until, pause = self._rests.get((tp, hole[0]), (0.0, _AGAIN_AFTER_S)) if hole else (0.0, 0.0)
-        if hole is None or time.monotonic() < until:
+        if hole is None:
+            return False
+        stretch = await self._stretch(tp, target, *hole)
+        key = tp, hole[0], stretch.high_is_certain  # tried again at once when more is known
+        until, pause = self._rests.get(key, (0.0, _AGAIN_AFTER_S))
+        if time.monotonic() < until:
             return False
         try:
-            stretch = await self._stretch(tp, target, *hole)
             span = await align.close(self._source, self._target, stretch, _MOST_AT_ONCE)
+        except BrokerUnreachable:
+            raise
         except (WireError, align.TooLong):
             span = None
         if span is None:
-            self._rests[tp, hole[0]] = time.monotonic() + pause, min(4 * pause, _AGAIN_AT_MOST_S)
+            self._rests[key] = time.monotonic() + pause, min(4 * pause, _AGAIN_AT_MOST_S)
             return False
         await self._index.write([span])
         return True

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from isthmus.engine.offsets.index import Index
 from isthmus.engine.offsets.translate import Standing, Translator
+from isthmus.engine.positions import Positions
 from isthmus.errors import BrokerUnreachable, SourceError, TargetError
 from isthmus.mm2.filters import choose
 from isthmus.mm2.formats import Checkpoint, checkpoints_topic
@@ -74,7 +75,11 @@ class GroupsReader:
         if self._flow.index_topic in self._target.topics:
             await self._index.catch_up()
         remotes = {name: remote_topic(self._flow, name) for name in choose(self._flow, self._source.topics)}
-        translator = Translator(self._source, self._target, self._index, lambda: remotes, dict, repairs=False)
+        async with Positions(self._flow) as stored:
+            reached = {TopicPartition(p.topic, p.partition): p.next for p in await stored.read()}
+        translator = Translator(
+            self._source, self._target, self._index, lambda: remotes, lambda: reached, repairs=False
+        )
         standings = await translator.round(self._flow)
         groups = sorted({one.group for one in standings})
         states, there = await list_groups(self._target), await committed_offsets(self._target, groups)

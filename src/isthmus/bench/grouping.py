@@ -1,0 +1,184 @@
+"""Consumer groups at scale: how long a round of translation takes, and what the index of offsets costs a busy flow.
+
+Lanes run in this process, without Spark, so that CPU can be counted to the percent. What must stay true: the round is
+the one that a running driver makes; with and without the index the same topic is copied, in turn, and the least of
+several tries counts on both sides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from isthmus.bench.cases import CASES, fill
+from isthmus.bench.run import machine
+from isthmus.bench.watch import stored_bytes
+from isthmus.engine.driver import Driver
+from isthmus.engine.lane import run_order
+from isthmus.engine.offsets.keeper import GroupKeeper
+from isthmus.engine.orders import Order, Receipt
+from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Sync, TopicPartition, Topics
+from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import LATEST, settled_offsets
+from isthmus.wire.groups import Committed, commit_offsets
+
+BAR_S, BAR_MB, BAR_SHARE = 20.0, 1_000.0, 0.01
+_PARTITIONS = 10
+_TRIES = 4
+_COMMITS_AT_ONCE = 20
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped:
+    """Seconds, CPU-seconds and memory are of this process."""
+
+    groups: int
+    partitions: int
+    first_round_s: float
+    first_round_cpu_s: float
+    unchanged_round_s: float
+    unchanged_round_cpu_s: float
+    peak_mb: float
+    translated: int
+    cpu_with_index_s: float
+    cpu_without_index_s: float
+    index_bytes: int
+    data_bytes: int
+
+    @property
+    def within_bars(self) -> bool:
+        return (
+            self.first_round_s < BAR_S
+            and self.peak_mb < BAR_MB
+            and self.index_bytes < BAR_SHARE * self.data_bytes
+            and self.cpu_with_index_s < (1 + BAR_SHARE) * self.cpu_without_index_s
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        bars = {"round_s": BAR_S, "peak_mb": BAR_MB, "share_of_index": BAR_SHARE}
+        return {"bars": bars, "within_bars": self.within_bars, **asdict(self)}
+
+
+class _InThread:
+    """Runs an order in a thread of this process."""
+
+    async def run(self, order: Order) -> Receipt:
+        return await asyncio.to_thread(run_order, order, "bench")
+
+
+def measure_groups(source: str, target: str, groups: int, scale: float, say: Say) -> Grouped:
+    """On two empty clusters."""
+    case = replace(CASES["json"], partitions=_PARTITIONS)
+    say("groups: filling the source")
+    fill(source, case, scale)
+    flow = Flow(
+        source=Cluster(alias="indexed", bootstrap=tuple(source.split(","))),
+        target=Cluster(alias="west", bootstrap=tuple(target.split(","))),
+        topics=Topics(include=(case.topic,)),
+        groups=Groups(include=("bench-.*",)),
+        sync=Sync(configs=False),
+        mm2_topics=Mm2Topics(heartbeats=False, carry_heartbeats=False),
+    )
+    with_s, without_s = _index_cost(flow, say)
+    say(f"groups: {groups} of them")
+    return asyncio.run(_rounds(flow, case.topic, groups, with_s, without_s))
+
+
+def _index_cost(flow: Flow, say: Say) -> tuple[float, float]:
+    """CPU-seconds of a whole copy with the index, and without; the least of some tries in turn."""
+    plain = Mm2Topics(heartbeats=False, carry_heartbeats=False, offset_syncs=False, checkpoints=False)
+    found: dict[str, list[float]] = {"with": [], "without": []}
+    for number in range(_TRIES):
+        for name, kept in (("with", flow.mm2_topics), ("without", plain)):
+            say(f"groups: a copy {name} the index, {number + 1} of {_TRIES}")
+            alias = flow.source.alias if name == "with" and number == 0 else f"{name}{number}"
+            turn = replace(flow, source=replace(flow.source, alias=alias), mm2_topics=kept)
+            began = time.process_time()
+            asyncio.run(Driver(turn, _InThread(), until_caught_up=True).run())
+            found[name].append(time.process_time() - began)
+    return min(found["with"]), min(found["without"])
+
+
+async def _rounds(flow: Flow, topic: str, groups: int, with_s: float, without_s: float) -> Grouped:
+    source, target = Client(flow.source), Client(flow.target)
+    try:
+        await source.start()
+        await target.start()
+        await source.refresh([topic])
+        await target.refresh([flow.index_topic])
+        await _commit_at_random(source, topic, groups)
+        remotes = {topic: f"{flow.source.alias}.{topic}"}
+        keeper = GroupKeeper(flow, source, target, lambda: remotes, dict, lambda _: None)
+        first, first_cpu = await _timed(keeper)
+        again, again_cpu = await _timed(keeper)
+        translated = len(keeper.published())
+    finally:
+        source.close()
+        target.close()
+    servers = ",".join(flow.target.bootstrap)
+    return Grouped(
+        groups=groups,
+        partitions=_PARTITIONS,
+        first_round_s=round(first, 2),
+        first_round_cpu_s=round(first_cpu, 2),
+        unchanged_round_s=round(again, 2),
+        unchanged_round_cpu_s=round(again_cpu, 2),
+        peak_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        translated=translated,
+        cpu_with_index_s=round(with_s, 3),
+        cpu_without_index_s=round(without_s, 3),
+        index_bytes=stored_bytes(servers, flow.index_topic),
+        data_bytes=stored_bytes(servers, f"{flow.source.alias}.{topic}"),
+    )
+
+
+async def _commit_at_random(source: Client, topic: str, groups: int) -> None:
+    partitions = [TopicPartition(topic, number) for number in range(_PARTITIONS)]
+    ends = await settled_offsets(source, partitions, LATEST)
+    dice = random.Random(7)
+    for at in range(0, groups, _COMMITS_AT_ONCE):
+        names = [f"bench-{number}" for number in range(at, min(groups, at + _COMMITS_AT_ONCE))]
+        places = [{tp: Committed(dice.randint(0, end)) for tp, end in ends.items()} for _ in names]
+        await asyncio.gather(*(commit_offsets(source, name, place) for name, place in zip(names, places, strict=True)))
+
+
+async def _timed(keeper: GroupKeeper) -> tuple[float, float]:
+    began, cpu = time.monotonic(), time.process_time()
+    await keeper.round()
+    return time.monotonic() - began, time.process_time() - cpu
+
+
+def write(found: Grouped, folder: Path) -> Path:
+    """groups.json: what was found, on which machine, under which load."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "groups.json"
+    file.write_text(json.dumps({"machine": machine(), **found.as_json()}, indent=2) + "\n")
+    return file
+
+
+def show(found: Grouped, console: Console) -> None:
+    table = Table(title=f"{found.groups:,} groups in {found.partitions} partitions")
+    table.add_column("")
+    table.add_column("found", justify="right")
+    table.add_column("bar", justify="right")
+    total = found.groups * found.partitions
+    table.add_row("translated", f"{found.translated:,} of {total:,}", f"{total:,}")
+    table.add_row("one round, everything new", f"{found.first_round_s:.2f} s", f"{BAR_S:.0f} s")
+    table.add_row("one round, nothing changed", f"{found.unchanged_round_s:.2f} s", "")
+    table.add_row("peak memory of the process", f"{found.peak_mb:,.0f} MB", f"{BAR_MB:,.0f} MB")
+    table.add_row("index, bytes per byte of data", f"{found.index_bytes / found.data_bytes:.4%}", f"{BAR_SHARE:.0%}")
+    more = found.cpu_with_index_s / found.cpu_without_index_s - 1
+    table.add_row("index, more CPU of a copy", f"{more:+.2%}", f"{BAR_SHARE:.0%}")
+    console.print(table)

@@ -1,0 +1,88 @@
+"""How a cluster fares, seen from this machine: every broker by the address that it advertises, replicas of partitions,
+settings of brokers. Nothing is changed.
+
+What must stay true: each broker is dialled by its own address, with no short cut through one that answers, because
+that is what lanes will do. Judging what is found is left to the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from isthmus.errors import BrokerRefused, WireError
+from isthmus.model import TopicPartition
+from isthmus.wire import codes
+from isthmus.wire.admin import refusal
+from isthmus.wire.cluster import Client
+
+_BROKER_RESOURCE = 4
+
+
+class Broker(NamedTuple):
+    """One broker of the metadata: `error` is empty when it answered; `unknown_name` when its name has no address."""
+
+    node: int
+    host: str
+    port: int
+    error: str = ""
+    unknown_name: bool = False
+
+
+class Replicas(NamedTuple):
+    leader: int
+    all: int
+    in_sync: int
+
+
+async def try_brokers(client: Client) -> list[Broker]:
+    """Dial every broker of the metadata, all at once."""
+    found = [(node, *address) for node, address in sorted(client.nodes.items())]
+    return list(await asyncio.gather(*(_try_broker(client, *each) for each in found)))
+
+
+async def _try_broker(client: Client, node: int, host: str, port: int) -> Broker:
+    try:
+        await asyncio.to_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return Broker(node, host, port, error.strerror or str(error), unknown_name=True)
+    try:
+        await client.link(node)
+    except WireError as error:
+        return Broker(node, host, port, error.message)
+    return Broker(node, host, port)
+
+
+async def replicas(client: Client, topics: Iterable[str]) -> dict[TopicPartition, Replicas]:
+    """Leader, and how many replicas there are and follow, of each partition of topics that exist."""
+    wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    if not wanted:
+        return {}
+    answer = await client.call_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 12, floor=4)
+    return {
+        TopicPartition(topic.name, each.partition_index): Replicas(
+            each.leader_id, len(each.replica_nodes), len(each.isr_nodes)
+        )
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+async def broker_settings(client: Client, node: int) -> dict[str, str]:
+    """Settings of one broker that are no secrets. BrokerRefused without DESCRIBE_CONFIGS on the cluster."""
+    kind = DescribeConfigsRequest.DescribeConfigsResource
+    resource = kind(resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=None)
+    answer = await client.call(node, DescribeConfigsRequest(resources=[resource], include_synonyms=False), 4)
+    (result,) = answer.results
+    if result.error_code != codes.NONE:
+        raise _refused(client, result)
+    return {entry.name: entry.value for entry in result.configs if entry.value is not None and not entry.is_sensitive}
+
+
+def _refused(client: Client, result: object) -> BrokerRefused:
+    return refusal(client, "settings of brokers cannot be read", result)

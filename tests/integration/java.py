@@ -1,0 +1,54 @@
+"""Kafka's own Java classes, called from Python: what MirrorMaker 2 itself says of what we wrote.
+
+`with kafka_java() as jvm:` gives py4j's view of a JVM with all jars of Kafka on its class path:
+`jvm.org.apache.kafka.connect.mirror.Heartbeat(...)`. Dicts and lists go over as Java's. The JVM ends with the block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from isthmus.lab.jars import KAFKA, classpath, jars
+from isthmus.machine import java
+
+_SMALL = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+_SILENT = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+
+
+@contextlib.contextmanager
+def kafka_java(version: str = KAFKA) -> Iterator[Any]:
+    """A JVM with the classes of this Kafka version."""
+    (bridge,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
+    port, token, process = launch_gateway(
+        jarpath=str(bridge),
+        classpath=classpath(jars(version)),
+        javaopts=[*_SMALL, *_SILENT],
+        java_path=str(java()),
+        die_on_exit=True,
+        enable_auth=True,
+        return_proc=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
+    try:
+        yield gateway.jvm
+    finally:
+        gateway.shutdown()
+        _ended(process)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    """It ends when its standard input does."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
