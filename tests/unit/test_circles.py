@@ -115,3 +115,14 @@ def test_flows_in_other_files_are_named_by_hand(tmp_path: Path) -> None:
     (flow,) = load(file).flows
     assert flow.cut_from == ("b", "c")
     assert origins(flow) == {"b", "c"}
+
+
+def test_group_offsets_of_topics_that_are_written_on_both_sides_are_doubted(tmp_path: Path) -> None:
+    file = tmp_path / "flows.yaml"
+    flow = "naming: identity, mm2_topics: {group_offsets: true}"
+    file.write_text(
+        "clusters: {a: {bootstrap: 'a:1'}, b: {bootstrap: 'b:1'}}\nflows:\n"
+        f"  - {{from: a, to: b, {flow}}}\n  - {{from: b, to: a, naming: identity}}\n"
+    )
+    (warning,) = load(file).warnings
+    assert warning.startswith("flows.yaml:3: flow a->b: topics are written on both sides")

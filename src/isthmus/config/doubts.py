@@ -65,6 +65,7 @@ def doubts(flows: Sequence[Flow]) -> Iterator[Doubt]:
         yield from _never_carried(flow)
         yield from _never_reached(flow)
         yield from _ends(flow)
+        yield from _groups_of_two_ways(flow)
 
 
 def _renaming_loops(flows: Sequence[Flow]) -> Iterator[Doubt]:
@@ -108,6 +109,17 @@ def _never_reached(flow: Flow) -> Iterator[Doubt]:
     if ".*" in patterns[:-1]:
         text = f"flow {flow.name}: what stands in `start` after the rule for all topics never counts"
         yield Doubt(flow.name, "start", text, "put that rule last")
+
+
+def _groups_of_two_ways(flow: Flow) -> Iterator[Doubt]:
+    """Where each side writes, the two logs have different orders: no offset of the one means the same in the other."""
+    if flow.mm2_topics.group_offsets and any(cut.origin == flow.target.alias for cut in flow.all_cuts):
+        text = (
+            f"flow {flow.name}: topics are written on both sides, so a group that moves over goes on behind the last "
+            f"record of {flow.source.alias} that it has read, and may miss records of {flow.target.alias} before that"
+        )
+        hint = "leave `group_offsets` off for groups that read such topics"
+        yield Doubt(flow.name, "mm2_topics.group_offsets", text, hint)
 
 
 def _ends(flow: Flow) -> Iterator[Doubt]:
