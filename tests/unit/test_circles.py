@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.config.load import Loaded, load
+from isthmus.engine.wishes import fixed_differences
 from isthmus.errors import ConfigError
 from isthmus.model import Cut, Flow, Topics
 
@@ -126,3 +127,12 @@ def test_group_offsets_of_topics_that_are_written_on_both_sides_are_doubted(tmp_
     )
     (warning,) = load(file).warnings
     assert warning.startswith("flows.yaml:3: flow a->b: topics are written on both sides")
+
+
+def test_topics_of_the_flow_back_may_change_while_both_run(tmp_path: Path) -> None:
+    before = loaded(tmp_path, "a->b", "b->a", ba="x").flows[0]
+    after = loaded(tmp_path, "a->b", "b->a", ba="y").flows[0]
+    alone = loaded(tmp_path, "a->b").flows[0]
+    assert before.cuts != after.cuts
+    assert fixed_differences(before, after) == []
+    assert fixed_differences(alone, after) == ["flows that lead back"]

@@ -339,6 +339,7 @@ class Driver:
     def use(self, flow: Flow) -> None:
         self.flow = flow
         self._roster.flow = flow
+        self._registrar.flow = flow
         self._upkeep.use(flow)
         self._groups.flow = flow
 

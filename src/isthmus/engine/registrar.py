@@ -35,7 +35,7 @@ class Registrar:
     """Of one flow; does nothing for flows whose names tell where a topic came from."""
 
     def __init__(self, flow: Flow, source: Client, target: Client, journal: Journal) -> None:
-        self._flow = flow
+        self.flow = flow
         self._source = source
         self._target = target
         self._journal = journal
@@ -47,15 +47,15 @@ class Registrar:
     @property
     def origin(self) -> Origin | None:
         """What the flow's lanes write into the register; None: nothing."""
-        if not self._flow.keeps_register:
+        if not self.flow.keeps_register:
             return None
-        return Origin(self._flow.name, self._flow.source.alias, self._source.cluster_id)
+        return Origin(self.flow.name, self.flow.source.alias, self._source.cluster_id)
 
     async def open(self, view: ControlView) -> None:
         """LoopError if a register is not the one that this flow has used before."""
         then = view.values.get(RECORD, {})
         now = dict(then)
-        if self._flow.all_cuts:
+        if self.flow.all_cuts:
             now["source"] = str(await self._known(self._source, then.get("source")))
             self.source_register = uuid.UUID(now["source"])
             self._there = Register(self._source, self.source_register)
@@ -94,7 +94,7 @@ class Registrar:
 
     async def refuse_uncut(self) -> None:
         """Somebody else's file may have a flow back, and this one may not know: it must not send all of that home."""
-        if self.origin is None or any(cut.origin == self._flow.target.alias for cut in self._flow.all_cuts):
+        if self.origin is None or any(cut.origin == self.flow.target.alias for cut in self.flow.all_cuts):
             return
         if REGISTER not in self._source.topics:
             return
@@ -105,10 +105,10 @@ class Registrar:
 
     def _uncut(self, origin: Origin) -> LoopError:
         return LoopError(
-            f"flow {origin.flow} brings records from {self._flow.target.alias} to {self._flow.source.alias}, under "
+            f"flow {origin.flow} brings records from {self.flow.target.alias} to {self.flow.source.alias}, under "
             "names that do not tell, and this flow would send them back",
-            where=f"flow {self._flow.name}",
-            hint=f"add `cut_from: [{self._flow.target.alias}]` to this flow, or put both flows into one file",
+            where=f"flow {self.flow.name}",
+            hint=f"add `cut_from: [{self.flow.target.alias}]` to this flow, or put both flows into one file",
             code="UNCUT",
         )
 
@@ -124,17 +124,17 @@ class Registrar:
         return [self._stop(r) for r in asked if here.get(r.source)]
 
     def _may_hold_copies(self, topic: str) -> bool:
-        brought = (TopicFilter(cut.brings.include, cut.brings.exclude) for cut in self._flow.all_cuts)
+        brought = (TopicFilter(cut.brings.include, cut.brings.exclude) for cut in self.flow.all_cuts)
         return not topic.endswith(HEARTBEATS) and any(each.matches(topic) for each in brought)
 
     def _stop(self, route: Route) -> Stop:
-        source, target = self._flow.source.alias, self._flow.target.alias
+        source, target = self.flow.source.alias, self.flow.target.alias
         return Stop(
             source=TopicPartition(route.source, 0),
             code="HISTORY",
             message=f"{route.source} on {source} and {route.target} on {target} both have records from before these "
             "flows: which of them were copied already is not known",
-            hint=f"give {self._flow.name} a `start` for it and run it again: `latest` leaves out what is there, "
+            hint=f"give {self.flow.name} a `start` for it and run it again: `latest` leaves out what is there, "
             "`earliest` takes all of it, which is right if nothing was ever copied from one to the other",
         )
 
