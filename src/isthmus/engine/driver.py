@@ -25,7 +25,7 @@ from isthmus.engine.rights import hidden_topics, missing_rights, probe_id, refus
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.steering import Steering
-from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_uncreatable
+from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_own_copies, refuse_uncreatable
 from isthmus.engine.upkeep import Upkeep
 from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceError, TargetError, WireError
 from isthmus.model import Flow, TopicPartition
@@ -154,8 +154,7 @@ class Driver:
         names = [self.flow.transactional_id(lane, turn) for lane in range(self.flow.lanes) for turn in (0, 1)]
         await asyncio.gather(*(fence.one(name) for name in names))
         await self._hear_control()
-        if self.flow.keeps_index:
-            await self._groups.round(last=True)
+        await self._groups.last_round()
         await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
         await self._lease.release()
 
@@ -169,6 +168,7 @@ class Driver:
         names = await chosen_topics(self._source, self.flow)
         hidden = await hidden_topics(self._source, self.flow)
         refuse_nothing(self.flow, names, sorted(self._source.topics), hidden)
+        refuse_own_copies(self._source, self._target, self.flow, names)
         await self._look_at_rights([*names, *hidden])
         # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
         await self.dispatch.fence().one(probe_id(self.flow))
