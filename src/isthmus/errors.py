@@ -11,6 +11,7 @@
       LoopError              exit 11  records could go round: who wrote what is not known any more
       WireError              exit 12  a broker answered what the protocol does not allow
         BrokerUnreachable    (retriable) no connection, or it was lost: outcome unknown
+          SecurityRefused    TLS or the login failed; the code says how
         BrokerRefused        an error code in an answer
         OrderVoid            this order was fenced, timed out or claimed by another attempt
 
@@ -120,6 +121,13 @@ class BrokerUnreachable(WireError):
 
     code = "UNREACHABLE"
     retriable = True
+
+
+class SecurityRefused(BrokerUnreachable):
+    """There is a broker, but TLS or the login failed. A certificate or password may be replaced while a flow runs, so
+    to a flow it is like a broker that cannot be reached; a start ends with it."""
+
+    code = "SECURITY"
 
 
 class BrokerRefused(WireError):

@@ -1,4 +1,4 @@
-"""Values that every layer speaks in: clusters, flows, topics, partitions. Imports nothing of ours.
+"""Values that every layer speaks in: clusters, flows, topics, partitions. Imports nothing of ours but `security`.
 
 All are frozen and picklable, because orders built of them travel to executors. Nothing here does
 I/O or knows the clock. What a flow *should* do lives here; what it *has done* lives in progress.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from isthmus.security import IN_CLEAR, Security
 
 NO_ID = uuid.UUID(int=0)
 REGISTER = "isthmus-producers.internal"  # one in each cluster: producer ids of every flow into it
+SECURITY_SETTINGS = ("security.", "sasl.", "ssl.")  # how the names of client properties begin that are about security
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,11 +30,18 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """How to reach one cluster. `settings` are Kafka client properties (security, timeouts)."""
+    """How to reach one cluster. `settings` are Kafka client properties as they were given; what they say about
+    security counts only in `security`, which `config` makes of them."""
 
     alias: str
     bootstrap: tuple[str, ...]
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    security: Security = IN_CLEAR
+
+    def for_travel(self) -> Cluster:
+        """Without the settings that `security` was made of: they hold secrets in clear."""
+        kept = {name: value for name, value in self.settings.items() if not name.startswith(SECURITY_SETTINGS)}
+        return replace(self, settings=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

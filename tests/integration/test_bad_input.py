@@ -181,17 +181,16 @@ def test_a_pattern_that_matches_no_topic_is_told_with_topics_that_are_there(scen
     assert "topics there:" in message
 
 
-@pytest.mark.spark
-def test_security_that_is_not_supported_yet_is_refused_and_never_tried_in_the_clear(scene: Scene) -> None:
+def test_security_that_cannot_be_spoken_is_refused_and_never_tried_in_the_clear(scene: Scene) -> None:
     file, _ = scene.spoilt(
         f"bootstrap: '{scene.source}'",
         f"bootstrap: '{scene.source}', properties: {{security.protocol: SASL_SSL, sasl.jaas.config: hunter2}}",
     )
     ended = called("run", file)
-    message = _refusal(ended, ConfigError, "SECURITY")
-    assert f"cluster {scene.alias}: security.protocol SASL_SSL is not supported yet" in message
+    message = _refusal(ended, ConfigError, "CONFIG")
+    assert f"cluster {scene.alias}: `sasl.mechanism` is GSSAPI, which is Kafka's default" in message
     assert f"where: {file}" in message
-    assert "PLAINTEXT" in message
+    assert "SCRAM-SHA-512" in message
     assert "hunter2" not in ended.err
 
 

@@ -9,6 +9,7 @@ import pytest
 from isthmus.config.load import Loaded, load
 from isthmus.errors import ConfigError
 from isthmus.model import Groups, Mm2Topics, Naming, Start, Sync, Topics, Tuning
+from isthmus.security import Login, Secret, Security, Tls
 
 BASE = """\
 clusters = east, west
@@ -104,11 +105,21 @@ def test_the_identity_policy_is_known_by_its_class(tmp_path: Path, name: str) ->
 
 
 def test_security_settings_reach_their_cluster(tmp_path: Path) -> None:
-    added = "security.protocol=SSL\nwest.security.protocol=SASL_SSL\nwest.sasl.mechanism=PLAIN\neast.ssl.x=y\n"
-    result = loaded(tmp_path, added)
+    jaas = 'PlainLoginModule required username="u" password="hunter2";'
+    login = f"west.security.protocol=SASL_SSL\nwest.sasl.mechanism=PLAIN\nwest.sasl.jaas.config={jaas}\n"
+    result = loaded(tmp_path, f"security.protocol=SSL\neast.ssl.protocol=TLSv1.2\n{login}")
     (flow,) = result.flows
-    assert flow.source.settings == {"security.protocol": "SSL", "ssl.x": "y"}
-    assert flow.target.settings == {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+    assert flow.source.settings == {"security.protocol": "SSL", "ssl.protocol": "TLSv1.2"}
+    assert flow.target.settings == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": jaas,
+    }
+    assert flow.source.security == Security(tls=Tls(highest="TLSv1.2"))
+    assert flow.target.security == Security(
+        tls=Tls(), login=Login(mechanism="PLAIN", user="u", password=Secret("hunter2"))
+    )
+    assert "hunter2" not in repr(flow)
     assert result.warnings == ()
 
 
@@ -328,7 +339,10 @@ def test_credentials_of_clients_reach_the_cluster_that_they_are_for(tmp_path: Pa
     result = loaded(tmp_path, added)
     assert result.flows[0].source.settings == {"sasl.jaas.config": "b"}
     assert result.flows[0].target.settings == {"sasl.jaas.config": "c"}
-    assert result.warnings == ()
+    assert result.warnings == tuple(
+        f"cluster {alias}: `sasl.jaas.config` has no effect: `security.protocol` is PLAINTEXT"
+        for alias in ("east", "west")
+    )
 
 
 def test_what_only_says_what_is_so_anyway_is_no_news(tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ def test_what_strimzi_does_not_deploy_is_off(tmp_path: Path, secrets: Path) -> N
     ("old", "new", "says"),
     [
         ("", "", "the secret `source-user` (key `user.crt`) is needed"),
-        ("type: tls", "type: oauth", "authentication of type `oauth` is not supported"),
+        ("type: tls", "type: kerberos", "authentication of type `kerberos` is not supported"),
+        ("type: tls", "type: oauth", "`oauth` needs `tokenEndpointUri` and `clientId`"),
         ("tasksMax: 12", "tasksMax: lots", "`source->dest.tasks.max` is `lots`"),
         ("tasksMax: 12\n        config:", "config:\n          transforms: x", "would change what is delivered"),
         ("topicsPattern: .*", "topicsPattern: 'a['", "is not a regular expression"),

@@ -188,7 +188,7 @@ def test_connects_declarations_of_providers_are_understood(tmp_path: Path) -> No
     result = loaded(tmp_path, "mm2.properties", declared + MM2 + added)
     assert result.flows[0].topics.include == ("east-1",)
     assert result.flows[0].lanes == 3
-    assert result.warnings == ()
+    assert result.warnings == ("cluster west: `sasl.jaas.config` has no effect: `security.protocol` is PLAINTEXT",)
     unknown = "config.providers = v\nconfig.providers.v.class = com.acme.Vault\n"
     assert "mm2.properties:2" in refused(tmp_path, "mm2.properties", unknown + MM2)
 
@@ -197,7 +197,7 @@ def test_the_properties_file_of_a_client_takes_references(tmp_path: Path, monkey
     monkeypatch.setenv("PASSWORD", "hunter2")
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers = a:1\nsasl.jaas.config = ${PASSWORD}\n")
-    assert read_client(file).settings == {"sasl.jaas.config": "hunter2"}
+    assert read_client(file)[0].settings == {"sasl.jaas.config": "hunter2"}
     for bad in ("bootstrap.servers = ${PASSWORD}\n", "bootstrap.servers = ${NOWHERE_AT_ALL}\n"):
         file.write_text(bad)
         with pytest.raises(ConfigError) as caught:

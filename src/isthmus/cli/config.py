@@ -6,7 +6,9 @@ warnings go to standard error.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from isthmus.cli.render import Output
-from isthmus.errors import ConfigError
+from isthmus.errors import ConfigError, SecurityRefused
 
 if TYPE_CHECKING:
     from isthmus.config.load import Loaded
@@ -34,15 +36,30 @@ Secrets = Annotated[
 
 
 def loaded_from(file: Path | None, secrets: Path | None) -> Loaded:
-    """The one way from a command's arguments to flows."""
+    """The one way from a command's arguments to flows that are used; files with secrets must be closed to others."""
+    from isthmus.config.exposed import refuse
+
+    loaded = looked_at(file, secrets)
+    refuse(loaded.exposed)
+    return loaded
+
+
+def looked_at(file: Path | None, secrets: Path | None) -> Loaded:
+    """As `loaded_from`, for commands that only show the file: they tell what others may read."""
     from isthmus.config.load import load, load_environment
 
-    return load_environment() if file is None else load(file, secrets=secrets)
+    loaded = load_environment() if file is None else load(file, secrets=secrets)
+    open_files = (f"others on this machine may read the secrets in {path}" for path in loaded.exposed)
+    return dataclasses.replace(loaded, warnings=(*loaded.warnings, *open_files))
 
 
 def warn(loaded: Loaded) -> None:
+    say(loaded.warnings)
+
+
+def say(warnings: Iterable[str]) -> None:
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    for warning in loaded.warnings:
+    for warning in warnings:
         console.print(Text.assemble(("warning", "yellow"), f" {warning}"))
 
 
@@ -53,7 +70,7 @@ def show(
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print it.")] = Output.text,
 ) -> None:
     """Print every value that counts, and where it comes from."""
-    loaded = loaded_from(file, secrets)
+    loaded = looked_at(file, secrets)
     warn(loaded)
     print(_as_json(loaded) if output is Output.json else _as_text(loaded))
 
@@ -63,8 +80,25 @@ def check(file: File = None, secrets: Secrets = None) -> None:
     """Check a file without touching a cluster; exit status 2 if it cannot run."""
     loaded = loaded_from(file, secrets)
     warn(loaded)
+    _open_stores(loaded)
     flows = len(loaded.flows)
     print(f"fit to run: {flows} flow{'s' if flows != 1 else ''}")
+
+
+def _open_stores(loaded: Loaded) -> None:
+    """Stores that are here have to be usable. Those that are not may be where it will run: that is only told."""
+    from isthmus.wire.security.tls import context
+
+    for cluster in {end.alias: end for flow in loaded.flows for end in (flow.source, flow.target)}.values():
+        tls = cluster.security.tls
+        stores = [store for store in (tls.trust, tls.own) if store and store.path] if tls else []
+        away = [store.path for store in stores if not Path(store.path).exists()]
+        say(f"cluster {cluster.alias}: there is no {path} on this machine" for path in away)
+        if tls is not None and not away:
+            try:
+                context(tls, f"cluster {cluster.alias}")
+            except SecurityRefused as error:
+                raise ConfigError(error.message, where=error.where, hint=error.hint, code=error.code) from None
 
 
 @app.command()
@@ -87,7 +121,7 @@ def convert(
     """Write our YAML that asks for the same."""
     from isthmus.config.written import as_yaml
 
-    loaded = loaded_from(file, secrets)
+    loaded = looked_at(file, secrets)
     warn(loaded)
     text = as_yaml(loaded, include_secrets=include_secrets)
     if out is None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from isthmus.cli.config import Secrets, loaded_from, warn
 from isthmus.cli.render import Output
 from isthmus.errors import IsthmusError
 from isthmus.model import Flow
@@ -33,15 +34,12 @@ _STYLES = {"blocks": "bold red", "limits": "yellow", "note": "dim"}  # by severi
 
 def plan(
     file: Annotated[Path, typer.Argument(help="Isthmus YAML, or a MirrorMaker 2 mm2.properties.")],
+    secrets: Secrets = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print it.")] = Output.text,
 ) -> None:
     """Show what `isthmus run` would create, grow, alter and skip, and where it begins. Changes nothing."""
-    from isthmus.config.load import load
-
-    loaded = load(file)
-    errors = Console(stderr=True)
-    for warning in loaded.warnings:
-        errors.print(f"[yellow]warning[/] {warning}", highlight=False)
+    loaded = loaded_from(file, secrets)
+    warn(loaded)
     try:
         plans = asyncio.run(_plans(loaded.flows))
     except IsthmusError as error:

@@ -21,6 +21,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from isthmus.cli.config import say
 from isthmus.cli.render import Output
 from isthmus.errors import ConfigError
 from isthmus.model import TopicPartition
@@ -61,7 +62,9 @@ def _client(properties: Path) -> Client:
     from isthmus.config.client import read_client
     from isthmus.wire.cluster import Client
 
-    return Client(read_client(properties))
+    cluster, doubts = read_client(properties)
+    say(doubts)
+    return Client(cluster)
 
 
 async def _topics(client: Client, topic: str, internal: bool) -> list[dict[str, Any]]:

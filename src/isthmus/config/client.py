@@ -9,7 +9,10 @@ from pathlib import Path
 
 import javaproperties
 
+from isthmus.config.exposed import exposed, refuse
 from isthmus.config.places import Problem, refusal
+from isthmus.config.secured import secured
+from isthmus.config.security import read_security
 from isthmus.config.substitute import Missing, Providers, Resolved, plain
 from isthmus.config.values import broker
 from isthmus.errors import ConfigError
@@ -17,8 +20,8 @@ from isthmus.mm2.filters import split_list
 from isthmus.model import Cluster
 
 
-def read_client(path: Path) -> Cluster:
-    """The cluster of a client's properties file; `${...}` in values is replaced."""
+def read_client(path: Path) -> tuple[Cluster, tuple[str, ...]]:
+    """The cluster of a client's properties file, and what is to be said of it; `${...}` in values is replaced."""
     providers = Providers(path.parent)
     try:
         settings = javaproperties.loads(path.read_bytes().decode("latin-1"))
@@ -40,5 +43,10 @@ def read_client(path: Path) -> Cluster:
     except ValueError as error:
         text = f"what `{servers.text}` gives is not host:port" if isinstance(servers, Resolved) else str(error)
         raise refusal(path, [Problem(0, f"`bootstrap.servers`: {text}")]) from None
-    cluster: Cluster = plain(Cluster(alias=path.stem, bootstrap=addresses, settings=settings))
-    return cluster
+    cluster = Cluster(alias=path.stem, bootstrap=addresses, settings=settings)
+    refuse(exposed([cluster], path, providers))
+    bare: Cluster = plain(cluster)
+    reading = read_security(bare.settings)
+    if reading.wrong:
+        raise refusal(path, [Problem(0, told.text, told.hint) for told in reading.wrong])
+    return secured(bare, reading), tuple(told.text for told in reading.doubts)

@@ -33,6 +33,12 @@ def login(mechanism: str, user: str, password: str, *, tls: bool) -> dict[str, s
     }
 
 
+def bearer_module(options: Mapping[str, str]) -> str:
+    """The login module of OAUTHBEARER with options that are no secrets."""
+    listed = "".join(f' {name}="{_quoted(value)}"' for name, value in options.items())
+    return f"org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required{listed};"
+
+
 def _jaas(module: str, user: str, password: str) -> str:
     parts = (_quoted(user), _quoted(password))
     made = '{} required username="{}" password="{}";'.format(module, *parts)

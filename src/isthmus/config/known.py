@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from isthmus.model import SECURITY_SETTINGS
+
 USED = frozenset(
     {
         "enabled",
@@ -59,8 +61,6 @@ TOPIC_FACTORS = (
 )
 CLUSTER_ONLY = frozenset({"bootstrap.servers"})
 TOP_ONLY = frozenset({"clusters"})
-
-SECURITY = ("security.", "sasl.", "ssl.")
 
 _ALWAYS = "delivery is exactly-once always"
 _NO_CONNECT = "there is no Kafka Connect worker here"
@@ -205,7 +205,7 @@ CLIENT_KNOWN: dict[str, str] = {
 
 
 def is_security(name: str) -> bool:
-    return name.startswith(SECURITY)
+    return name.startswith(SECURITY_SETTINGS)
 
 
 def declares_provider(name: str) -> bool:

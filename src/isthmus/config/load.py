@@ -16,7 +16,9 @@ from pathlib import Path
 from isthmus.config import flowfile, properties, reo, setenv, strimzi
 from isthmus.config.circles import circle_problems, with_cuts
 from isthmus.config.doubts import contradictions, doubts
+from isthmus.config.exposed import exposed
 from isthmus.config.places import Place, Problem, read_yaml, refusal
+from isthmus.config.secured import secure
 from isthmus.config.substitute import Providers, plain
 from isthmus.errors import ConfigError
 from isthmus.model import Flow
@@ -33,6 +35,7 @@ class Loaded:
     origin: Path
     places: Mapping[str, Place] = field(default_factory=dict, repr=False)
     format: str = "yaml"
+    exposed: tuple[Path, ...] = ()  # files with secrets that others may read
 
 
 def load(path: Path, *, secrets: Path | None = None, environ: Mapping[str, str] | None = None) -> Loaded:
@@ -45,7 +48,8 @@ def load(path: Path, *, secrets: Path | None = None, environ: Mapping[str, str] 
     if environ is not None:
         providers = Providers(path.parent, secrets, environ)
     kind, (flows, warnings, places) = _read(path, raw, providers)
-    return _loaded(flows, warnings, path, places, kind)
+    ends = [end for flow in flows for end in (flow.source, flow.target)]
+    return _loaded(flows, warnings, path, places, kind, exposed(ends, path, providers))
 
 
 def load_environment(environ: Mapping[str, str] | None = None) -> Loaded:
@@ -59,13 +63,20 @@ def load_environment(environ: Mapping[str, str] | None = None) -> Loaded:
 
 
 def _loaded(
-    flows: tuple[Flow, ...], warnings: tuple[str, ...], origin: Path, places: Mapping[str, Place], kind: str
+    flows: tuple[Flow, ...],
+    warnings: tuple[str, ...],
+    origin: Path,
+    places: Mapping[str, Place],
+    kind: str,
+    open_files: tuple[Path, ...] = (),
 ) -> Loaded:
     bare: tuple[Flow, ...] = with_cuts(plain(flows))
     if problems := list(circle_problems(bare)):
         raise refusal(origin, problems)
-    found = [*(each for flow in bare for each in contradictions(flow)), *doubts(bare)]
-    return Loaded(bare, (*warnings, *(doubt.told(places) for doubt in found)), origin, places, kind)
+    secured, dangers = secure(bare, origin, places)
+    found = [*(each for flow in secured for each in contradictions(flow)), *doubts(secured)]
+    told = (*warnings, *dangers, *(doubt.told(places) for doubt in found))
+    return Loaded(secured, told, origin, places, kind, open_files)
 
 
 _Read = tuple[tuple[Flow, ...], tuple[str, ...], dict[str, Place]]

@@ -1,8 +1,9 @@
 """kafka-reo's environment variables into a flow.
 
-Owns their names. kafka-reo copies one topic to another, under any name, and keeps nothing else in step; so does the
-flow that comes out. Must stay true: the topic is one name, not a pattern, and its name on the target is exactly what
-was asked for.
+Owns their names, and those of ours beside them for security: `KAFKA_CLUSTERS_SOURCE_SASL_MECHANISM` is
+`sasl.mechanism` of the source. kafka-reo copies one topic to another, under any name, and keeps nothing else in step;
+so does the flow that comes out. Must stay true: the topic is one name, not a pattern, and its name on the target is
+exactly what was asked for.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ ORIGIN = Path("environment")
 _PREFIX = "KAFKA_CLUSTERS_"
 _ENDS = ("SOURCE", "DESTINATION")
 _NAMES = tuple(f"{_PREFIX}{end}_{what}" for end in _ENDS for what in ("BOOTSTRAP_SERVERS", "TOPIC"))
+_SECURITY = re.compile(rf"{_PREFIX}(SOURCE|DESTINATION)_((?:SECURITY|SASL|SSL)_[A-Z_]+)")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -43,7 +45,7 @@ def read(environ: Mapping[str, str]) -> tuple[tuple[Flow, ...], tuple[str, ...],
         sync=Sync(configs=False),
         mm2_topics=Mm2Topics(heartbeats=False, carry_heartbeats=False, offset_syncs=False, checkpoints=False),
     )
-    return (flow,), tuple(_unused(environ)), _places(flow)
+    return (flow,), tuple(_unused(environ)), _places(flow) | _security_places(environ)
 
 
 def _missing(environ: Mapping[str, str]) -> Iterator[Problem]:
@@ -66,12 +68,21 @@ def _wrong(environ: Mapping[str, str]) -> Iterator[Problem]:
 
 def _cluster(environ: Mapping[str, str], end: str) -> Cluster:
     addresses = split_list(environ[f"{_PREFIX}{end}_BOOTSTRAP_SERVERS"])
-    return Cluster(alias=end.lower(), bootstrap=tuple(map(broker, addresses)))
+    settings = {
+        _property(found): environ[found[0]]
+        for found in map(_SECURITY.fullmatch, sorted(environ))
+        if found is not None and found[1] == end
+    }
+    return Cluster(alias=end.lower(), bootstrap=tuple(map(broker, addresses)), settings=settings)
+
+
+def _property(found: re.Match[str]) -> str:
+    return found[2].lower().replace("_", ".")
 
 
 def _unused(environ: Mapping[str, str]) -> Iterator[str]:
     for name in sorted(environ):
-        if name.startswith(_PREFIX) and name not in _NAMES:
+        if name.startswith(_PREFIX) and name not in _NAMES and not _SECURITY.fullmatch(name):
             hint = nearest(name, _NAMES)
             yield f"`{name}` is not known and has no effect" + (f"; {hint}" if hint.startswith("did") else "")
 
@@ -88,3 +99,8 @@ def _places(flow: Flow) -> dict[str, Place]:
     return {key: Place(f"environment: {name}") for key, name in {**servers, **topics}.items()} | {
         f"flows.{flow.name}.{key}": tool for key in others
     }
+
+
+def _security_places(environ: Mapping[str, str]) -> dict[str, Place]:
+    found = filter(None, map(_SECURITY.fullmatch, environ))
+    return {f"clusters.{m[1].lower()}.properties.{_property(m)}": Place(f"environment: {m[0]}") for m in found}

@@ -10,12 +10,12 @@ from __future__ import annotations
 import fnmatch
 from typing import Any
 
-from isthmus.config.credentials import login
+from isthmus.config.credentials import bearer_module, login
 from isthmus.config.places import nearest
 from isthmus.config.substitute import Missing, Providers, Resolved, shown
 
 _MECHANISMS = {"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"}
-_KINDS = ("tls", *_MECHANISMS, "custom")
+_KINDS = ("tls", *_MECHANISMS, "oauth", "custom")
 
 
 def trust(cluster: dict[str, Any], providers: Providers) -> dict[str, str]:
@@ -43,6 +43,8 @@ def identity(cluster: dict[str, Any], providers: Providers) -> dict[str, str]:
         return {"security.protocol": "SSL", **_own_certificate(given, providers)}
     if kind == "custom":
         return _custom(given, tls=tls)
+    if kind == "oauth":
+        return _oauth(given, providers, tls=tls)
     if kind in _MECHANISMS:
         password = _of_secret(given, "passwordSecret", "password", providers)
         return login(_MECHANISMS[kind], _user(given), password, tls=tls)
@@ -75,6 +77,30 @@ def _own_certificate(given: dict[str, Any], providers: Providers) -> dict[str, s
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": _of_secret(given, "certificateAndKey", "certificate", providers),
         "ssl.keystore.key": _of_secret(given, "certificateAndKey", "key", providers),
+    }
+
+
+def _oauth(given: dict[str, Any], providers: Providers, *, tls: bool) -> dict[str, str]:
+    """Client credentials; the other ways that Strimzi's own library has are refused by their name."""
+    for other in ("accessToken", "refreshToken", "passwordSecret", "clientAssertion", "disableTlsHostnameVerification"):
+        if given.get(other):
+            raise Missing(f"`authentication.{other}` is not supported", "client credentials are: `clientSecret`")
+    url, client = given.get("tokenEndpointUri"), given.get("clientId")
+    if not isinstance(url, str) or not isinstance(client, str):
+        raise Missing("authentication of type `oauth` needs `tokenEndpointUri` and `clientId`", "add them")
+    scope = {"sasl.oauthbearer.scope": str(given["scope"])} if given.get("scope") else {}
+    certificates = [
+        one for entry in given.get("tlsTrustedCertificates") or () for one in _certificates(entry, providers)
+    ]
+    trusted = {"ssl.truststore.certificates": " ".join("\n".join(certificates).split("\n"))} if certificates else {}
+    return {
+        "security.protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.oauthbearer.client.credentials.client.id": client,
+        "sasl.oauthbearer.client.credentials.client.secret": _of_secret(given, "clientSecret", "key", providers),
+        "sasl.jaas.config": bearer_module(trusted),
+        **scope,
     }
 
 

@@ -92,6 +92,7 @@ class Providers:
     secrets: Path | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     names: Mapping[str, str] = field(default_factory=lambda: dict(_ALWAYS))
+    _seen: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)  # reference to file
 
     def declaring(self, declared: Mapping[str, str]) -> Providers:
         """With Connect's `config.providers`: names and their classes. Missing, if a class is not known."""
@@ -101,7 +102,7 @@ class Providers:
             if kind is None:
                 raise Missing(f"the provider `{name}` has a class that is not known", f"known: {', '.join(_CLASSES)}")
             names[name] = kind
-        return Providers(self.base, self.secrets, self.environ, names)
+        return Providers(self.base, self.secrets, self.environ, names, self._seen)
 
     def resolve(self, text: str) -> str:
         """The text with every reference replaced; Missing if one leads nowhere."""
@@ -119,6 +120,10 @@ class Providers:
         done = _REFERENCE.sub(value, text)
         return Resolved(done, text) if used else done
 
+    def files_of(self, text: str) -> list[Path]:
+        """The files that the references of a text led to."""
+        return [self._seen[found[1]] for found in _REFERENCE.finditer(text) if found[1] in self._seen]
+
     def _value(self, reference: str) -> str:
         name, colon, rest = reference.partition(":")
         if not colon:
@@ -126,23 +131,24 @@ class Providers:
         kind = self.names.get(name)
         if kind is None:
             raise Missing(f"`${{{reference}}}`: there is no provider `{name}`", nearest(name, self.names))
-        read: dict[str, Callable[[str], str]] = {
+        read: dict[str, Callable[[str, str], str]] = {
             "env": self._variable,
             "file": self._property,
             "dir": self._file,
             "secrets": self._secret,
         }
-        return read[kind](rest)
+        return read[kind](rest, reference)
 
-    def _variable(self, name: str) -> str:
+    def _variable(self, name: str, _: str = "") -> str:
         if name not in self.environ:
             raise Missing(
                 f"the environment has no variable `{name}`", "set it, or write `$${` if a plain `${` is meant"
             )
         return self.environ[name]
 
-    def _property(self, rest: str) -> str:
+    def _property(self, rest: str, reference: str) -> str:
         path, key = _two(rest, "file")
+        self._seen[reference] = self.base / path
         try:
             with (self.base / path).open("rb") as stream:
                 found = javaproperties.load(stream)
@@ -152,15 +158,16 @@ class Providers:
             raise Missing(f"the file `{path}` has no property `{key}`", nearest(key, found))
         return found[key]
 
-    def _file(self, rest: str) -> str:
+    def _file(self, rest: str, reference: str) -> str:
         path, name = _two(rest, "dir")
+        self._seen[reference] = self.base / path / name
         return content(self.base / path / name, f"the folder `{path}` has no readable file `{name}`")
 
-    def _secret(self, rest: str) -> str:
+    def _secret(self, rest: str, reference: str) -> str:
         path, key = _two(rest, "secrets")
-        return self.secret(path.rpartition("/")[2], key)  # `namespace/name`: the folder has one namespace
+        return self.secret(path.rpartition("/")[2], key, reference)  # `namespace/name`: the folder has one namespace
 
-    def secret(self, name: str, key: str) -> str:
+    def secret(self, name: str, key: str, reference: str = "") -> str:
         """One key of a secret; Missing, if there is no folder of secrets or it does not hold that."""
         said = f"`{shown(name)}`", f"`{shown(key)}`"
         if self.secrets is None:
@@ -169,6 +176,7 @@ class Providers:
         where = "the secret {} has no readable key {} in {}".format(*said, self.secrets)
         if {name, key} & {"", ".", ".."} or "/" in name + key:
             raise Missing(where)
+        self._seen[reference or f"secrets:{name}:{key}"] = self.secrets / name / key
         return content(self.secrets / name / key, where)
 
 

@@ -26,7 +26,7 @@ from isthmus.engine.rights import hidden_topics, missing_rights, probe_id, refus
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.steering import Steering
-from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_uncreatable
+from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_own_copies, refuse_uncreatable
 from isthmus.engine.upkeep import Upkeep
 from isthmus.errors import BrokerUnreachable, IsthmusError, LoopError, RivalError, SourceError, TargetError, WireError
 from isthmus.model import REGISTER, Flow, TopicPartition
@@ -158,8 +158,7 @@ class Driver:
         names = [self.flow.transactional_id(lane, turn) for lane in range(self.flow.lanes) for turn in (0, 1)]
         await asyncio.gather(*(fence.one(name) for name in names))
         await self._hear_control()
-        if self.flow.keeps_index:
-            await self._groups.round(last=True)
+        await self._groups.last_round()
         await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
         await self._lease.release()
 
@@ -173,6 +172,7 @@ class Driver:
         names = await chosen_topics(self._source, self.flow)
         hidden = await hidden_topics(self._source, self.flow)
         refuse_nothing(self.flow, names, sorted(self._source.topics), hidden)
+        refuse_own_copies(self._source, self._target, self.flow, names)
         await self._look_at_rights([*names, *hidden])
         # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
         await self.dispatch.fence().one(probe_id(self.flow))
@@ -220,7 +220,7 @@ class Driver:
         try:
             await client.start()
         except BrokerUnreachable as error:
-            raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
+            raise kind(error.message, where=error.where, hint=error.hint, code=error.code) from error
 
     async def _read_control(self) -> None:
         start, self._cursor = await self.journal.beginning(), await self.journal.end()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from isthmus.engine.register import Origin
 from isthmus.model import NO_ID, Flow, TopicPartition
@@ -51,6 +51,12 @@ class Order:
     control_from: int  # end of the control topic when the order was made: claims are read from here
     origin: Origin | None = None  # what new producer ids are put on record with; None: they are not
     register_id: uuid.UUID = NO_ID  # of the source's register, which the lane reads
+
+
+def for_travel(order: Order) -> Order:
+    """The order without settings that hold secrets in clear; a lane needs the typed `security` alone."""
+    flow = order.flow
+    return replace(order, flow=replace(flow, source=flow.source.for_travel(), target=flow.target.for_travel()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,7 +194,7 @@ async def reach(client: Client, kind: type[SourceError | TargetError]) -> None:
     try:
         await client.start()
     except WireError as error:
-        raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
+        raise kind(error.message, where=error.where, hint=error.hint, code=error.code) from error
 
 
 async def plan_all(source: Client, target: Client, flow: Flow) -> Plan:

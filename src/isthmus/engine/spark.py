@@ -7,7 +7,9 @@ off, because an order is good for one attempt; the driver plans anew.
 What must stay true: importing this module imports no lane and no Kafka, so that a run can start the JVM first and
 import the rest while it comes up.
 
-The console stays clean: the JVM's own output and log go to a file. No secret is ever put into Spark's conf.
+The console stays clean: the JVM's own output and log go to a file. No secret is ever put into Spark's conf: they
+travel inside the order, which Spark keeps in files and memory of its own, so they are sealed with a key that the
+processes of a local master inherit. On other masters that holds only if executors are given the key.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from pyspark.java_gateway import launch_gateway
 import isthmus
 from isthmus import machine
 from isthmus.errors import ConfigError, IsthmusError, MachineError
+from isthmus.security import check_seal_key, make_seal_key
 
 if TYPE_CHECKING:
     from isthmus.engine.orders import Order, Receipt
@@ -107,13 +110,14 @@ class Spark:
         return await outcome
 
     def _job(self, order: Order) -> Receipt | IsthmusError:
-        from isthmus.engine.task import perform  # not above: all of a lane's libraries would come before the JVM
+        from isthmus.engine.orders import for_travel  # not above: all of a lane's libraries would come before the JVM
+        from isthmus.engine.task import perform
 
         group = f"{order.flow.name} lane {order.lane}"
         self._groups.add(group)
         try:
             self.context.setJobGroup(group, f"{group}: {len(order.assignments)} partitions", False)
-            results: list[Any] = self.context.parallelize([order], 1).mapPartitions(perform).collect()
+            results: list[Any] = self.context.parallelize([for_travel(order)], 1).mapPartitions(perform).collect()
         except Exception as error:  # noqa: BLE001 - Py4J raises what it likes; all of it means "attempt lost"
             self._stopped = self._stopped or self._is_stopped()
             return MachineError(f"the lane's task was lost: {_first_line(error)}", where=group, code="LANE_LOST")
@@ -150,6 +154,7 @@ def refuse_unfit(master: str) -> None:
             code="MASTER",
         )
     machine.java()
+    check_seal_key()
     if master.startswith("spark://"):
         _refuse_deaf(master)
 
@@ -186,6 +191,7 @@ def open_spark(
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        make_seal_key()
     conf = _conf(master, lanes, name, Path(folder.name), extra)
     log = (Path(folder.name) / "jvm.out").open("ab")
     jvm: subprocess.Popen[bytes] | None = None

@@ -7,7 +7,7 @@ as MachineError, because a lab cluster is part of this machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -69,3 +69,15 @@ def _outcome(asked: Future[None], name: str) -> None:
         asked.result()
     except KafkaException as error:
         raise MachineError(f"topic {name}: {error.args[0].str()}", code="LAB") from error
+
+
+def add_scram_user(bootstrap: str, user: str, password: str, mechanisms: Iterable[str]) -> None:
+    """Give a user a password for these mechanisms, and wait until the broker knows."""
+    asking = client(bootstrap)
+    from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+    infos = [ScramCredentialInfo(getattr(ScramMechanism, each.replace("-", "_")), 4096) for each in mechanisms]
+    wanted = [UserScramCredentialUpsertion(user, info, password.encode()) for info in infos]
+    # One request changes a user once.
+    for each in wanted:
+        _outcome(asking.alter_user_scram_credentials([each], request_timeout=_SECONDS)[user], f"user {user}")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
-from isthmus.errors import BrokerRefused, BrokerUnreachable, WireError
+from isthmus.errors import BrokerRefused, BrokerUnreachable, SecurityRefused, WireError
 from isthmus.model import NO_ID, Cluster, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.dial import dial
@@ -57,13 +57,17 @@ class Client:
     async def start(self) -> None:
         """Reach the cluster through any bootstrap server; says all the reasons when none answers."""
         reasons: list[str] = []
+        refusal: SecurityRefused | None = None
         for server in self.cluster.bootstrap:
             try:
                 await self._bootstrap(server)
             except (BrokerUnreachable, ValueError) as error:
+                refusal = refusal or (error if isinstance(error, SecurityRefused) else None)
                 reasons.append(f"{server}: {error}")
             else:
                 return
+        if refusal is not None:
+            raise refusal  # a broker that is there says more than others that are not
         raise BrokerUnreachable(
             f"no bootstrap server of cluster {self.cluster.alias} answers: " + "; ".join(reasons),
             hint="check the addresses, that the brokers run, and that this machine can reach them",
@@ -75,8 +79,21 @@ class Client:
         try:
             self.offer = link.offer
             self._learn(await link.send(MetadataRequest(topics=[]), link.offer.best(MetadataRequest.API_KEY, 12)))
+        except BrokerUnreachable as error:
+            raise self._login_wanted(error) from error
         finally:
             link.close()
+
+    def _login_wanted(self, error: BrokerUnreachable) -> BrokerUnreachable:
+        """A listener with SASL tells its versions to anybody, and hangs up at the first real request."""
+        if self.cluster.security.login is not None or "closed" not in error.message:
+            return error
+        return SecurityRefused(
+            "the broker hangs up at the first request, as one does that wants a login",
+            where=error.where,
+            hint="set security.protocol to SASL_SSL or SASL_PLAINTEXT, or use the port of a listener without SASL",
+            code="SASL_NEEDED",
+        )
 
     def close(self) -> None:
         for task in self._links.values():

@@ -9,7 +9,7 @@ Why not `kafka.net`: it reads 4 KB at a time and copies frames on the way in and
 
 What must stay true: when a link is lost, every request in flight fails with `BrokerUnreachable`, whose
 meaning is "outcome unknown". A link never reconnects and never repeats a request: that is the caller's
-decision.
+decision. Between `hold` and `release` requests wait and keep their order; only `send_first` still sends.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from isthmus.wire.fetch_answer import FIRST_FLEXIBLE, read_fetch_answer, skip_ta
 CLIENT_ID = "isthmus"
 MAX_FRAME = 1 << 30
 _FETCH = 1
+_RECORD = 16 << 10  # of TLS, at most
 _IOV_LIMIT = 512  # well below the kernel's 1,024 buffers for one sendmsg
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
@@ -81,6 +82,8 @@ class Link:
         self._filled = 0
         self._in_body = False
         self._writing = False
+        self._held: list[tuple[list[memoryview], _Pending]] | None = None
+        self._keeper: asyncio.Future[None] | None = None
         sock.setblocking(False)
         self._loop.add_reader(sock, self._readable)
         self._timer = self._loop.call_later(1.0, self._watch)
@@ -96,11 +99,32 @@ class Link:
 
     def send(self, message: Message, version: int, timeout_s: float | None = None) -> asyncio.Future[Answer]:
         """Queue one request at a fixed version; the future holds the decoded answer."""
+        frame = self._encoded(message, version)
+        return self._enqueue([frame], message.header.get_response_class(), version, timeout_s)
+
+    def send_first(self, message: Message, version: int) -> asyncio.Future[Answer]:
+        """As `send`, also while other requests are held."""
+        frame = self._encoded(message, version)
+        return self._enqueue([frame], message.header.get_response_class(), version, None, first=True)
+
+    def _encoded(self, message: Message, version: int) -> memoryview:
         message.API_VERSION = version
         self._correlation += 1
         message.with_header(correlation_id=self._correlation, client_id=CLIENT_ID)
-        frame = message.encode(framed=True, header=True)
-        return self._enqueue([memoryview(frame)], message.header.get_response_class(), version, timeout_s)
+        return memoryview(message.encode(framed=True, header=True))
+
+    def hold(self) -> None:
+        """Send nothing but what `send_first` is given, until `release`."""
+        self._held = self._held or []
+
+    def release(self) -> None:
+        held, self._held = self._held or [], None
+        for views, pending in held:
+            self._dispatch(views, pending)
+
+    def keep(self, keeper: asyncio.Future[None]) -> None:
+        """A task that lives as long as this link."""
+        self._keeper = keeper
 
     def send_raw(self, api_key: int, version: int, flexible: bool, parts: Sequence[Any]) -> asyncio.Future[Answer]:
         """Queue a request whose body was encoded by the caller, without copying its parts."""
@@ -114,21 +138,28 @@ class Link:
         return self._enqueue(views, kind, version, None)
 
     def close(self) -> None:
-        self._lose("closed by us")
+        self.lose("closed by us")
 
     def _enqueue(
-        self, views: list[memoryview], kind: Any, version: int, timeout_s: float | None
+        self, views: list[memoryview], kind: Any, version: int, timeout_s: float | None, *, first: bool = False
     ) -> asyncio.Future[Answer]:
         future: asyncio.Future[Answer] = self._loop.create_future()
         if self.lost is not None:
             future.set_exception(self.lost)
             return future
         deadline = time.monotonic() + (timeout_s or self._timeout_s)
-        self._pending.append(_Pending(self._correlation, kind, version, future, deadline))
+        pending = _Pending(self._correlation, kind, version, future, deadline)
+        if self._held is not None and not first:
+            self._held.append((views, pending))
+        else:
+            self._dispatch(views, pending)
+        return future
+
+    def _dispatch(self, views: list[memoryview], pending: _Pending) -> None:
+        self._pending.append(pending)
         self._outgoing.extend(views)
         if not self._writing:
             self._writable()
-        return future
 
     def _writable(self) -> None:
         try:
@@ -137,12 +168,13 @@ class Link:
         except _BLOCKED:
             self._want_writing(True)
         except OSError as error:
-            self._lose(str(error))
+            self.lose(str(error))
         else:
             self._want_writing(False)
 
     def _send_some(self) -> None:
         if isinstance(self._sock, ssl.SSLSocket):
+            self._join_small()
             sent = self._sock.send(self._outgoing[0])
         else:
             few = [self._outgoing[i] for i in range(min(len(self._outgoing), _IOV_LIMIT))]
@@ -154,6 +186,17 @@ class Link:
                 return
             sent -= len(head)
             self._outgoing.popleft()
+
+    def _join_small(self) -> None:
+        """Small parts share a TLS record. What was offered once stays whole: OpenSSL wants the same bytes again."""
+        if len(self._outgoing) == 1 or len(self._outgoing[0]) + len(self._outgoing[1]) > _RECORD:
+            return
+        parts = [self._outgoing.popleft()]
+        size = len(parts[0])
+        while self._outgoing and size + len(self._outgoing[0]) <= _RECORD:
+            parts.append(self._outgoing.popleft())
+            size += len(parts[-1])
+        self._outgoing.appendleft(memoryview(b"".join(parts)))
 
     def _want_writing(self, wanted: bool) -> None:
         if wanted and not self._writing:
@@ -167,7 +210,7 @@ class Link:
             while self.lost is None:
                 count = self._sock.recv_into(self._frame[self._filled :])
                 if count == 0:
-                    self._lose("the broker closed the connection")
+                    self.lose("the broker closed the connection")
                     return
                 self._filled += count
                 if self._filled == len(self._frame):
@@ -175,14 +218,14 @@ class Link:
         except _BLOCKED:
             return
         except OSError as error:
-            self._lose(str(error))
+            self.lose(str(error))
 
     def _frame_complete(self) -> None:
         frame, self._filled = self._frame, 0
         if not self._in_body:
             (size,) = _SIZE.unpack(frame)
             if not 4 <= size <= MAX_FRAME:
-                self._lose(f"frame of {size} bytes announced")
+                self.lose(f"frame of {size} bytes announced")
                 return
             # np.empty does not clear the memory first, as bytearray(size) would.
             self._frame = np.empty(size, np.uint8).data
@@ -193,13 +236,13 @@ class Link:
 
     def _answer(self, frame: memoryview) -> None:
         if not self._pending:
-            self._lose("an answer came that nobody asked for")
+            self.lose("an answer came that nobody asked for")
             return
         pending = self._pending.popleft()
         (correlation,) = _SIZE.unpack_from(frame, 0)
         if correlation != pending.correlation:
             self._pending.appendleft(pending)
-            self._lose(f"answer {correlation} came where {pending.correlation} was due")
+            self.lose(f"answer {correlation} came where {pending.correlation} was due")
             return
         if pending.future.done():
             return  # the caller gave up waiting; the order of answers still had to be kept
@@ -207,17 +250,18 @@ class Link:
             pending.future.set_result(decode_answer(pending.response, pending.version, frame))
         except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
             pending.future.set_exception(WireError(f"an answer could not be decoded: {error}", where=self.name))
-            self._lose("an answer could not be decoded")
+            self.lose("an answer could not be decoded")
 
     def _watch(self) -> None:
         if self.lost is not None:
             return
         if self._pending and time.monotonic() > self._pending[0].deadline:
-            self._lose("no answer within the request timeout")
+            self.lose("no answer within the request timeout")
             return
         self._timer = self._loop.call_later(1.0, self._watch)
 
-    def _lose(self, why: str) -> None:
+    def lose(self, why: str) -> None:
+        """Give the connection up: every request that has no answer fails with this reason."""
         if self.lost is not None:
             return
         self.lost = BrokerUnreachable(f"connection lost: {why}", where=self.name)
@@ -227,6 +271,9 @@ class Link:
             self._loop.remove_writer(self._sock)
         self._sock.close()
         self._outgoing.clear()
+        if self._keeper is not None:
+            self._keeper.cancel()
+        self._pending.extend(pending for _, pending in self._held or ())
         while self._pending:
             future = self._pending.popleft().future
             if not future.done():
