@@ -8,6 +8,7 @@
       RivalError             exit 8   another driver owns this flow
       PartitionStopped       exit 9   a partition stopped loudly (gap, recreated, refused)
       ProofError             exit 10  what was copied is not what was there
+      LoopError              exit 11  records could go round: who wrote what is not known any more
       WireError              exit 12  a broker answered what the protocol does not allow
         BrokerUnreachable    (retriable) no connection, or it was lost: outcome unknown
           SecurityRefused    TLS or the login failed; the code says how
@@ -99,6 +100,13 @@ class ProofError(IsthmusError):
 
     code = "PROOF"
     exit_code = 10
+
+
+class LoopError(IsthmusError):
+    """Records that came from the target could be sent back to it."""
+
+    code = "LOOP"
+    exit_code = 11
 
 
 class WireError(IsthmusError):

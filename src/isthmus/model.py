@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from isthmus.security import IN_CLEAR, Security
 
 NO_ID = uuid.UUID(int=0)
+REGISTER = "isthmus-producers.internal"  # one in each cluster: producer ids of every flow into it
 SECURITY_SETTINGS = ("security.", "sasl.", "ssl.")  # how the names of client properties begin that are about security
 
 
@@ -121,6 +122,15 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Records that flows brought into the source from this cluster are not carried on, in these of its topics."""
+
+    origin: str  # alias
+    topics: Topics = Topics(exclude=())
+    brings: Topics = Topics(exclude=())  # what the flow from there into the source carries by now, as far as known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """Knobs with measured defaults; none of them changes what is delivered, only when."""
 
@@ -159,6 +169,8 @@ class Flow:
     starts: tuple[Start, ...] = ()
     compression: str = ""  # "" keeps what the source has | none | gzip | snappy | lz4 | zstd
     throttle: int = 0  # bytes per second over all lanes; 0: none
+    cut_from: tuple[str, ...] = ()  # aliases: as `cuts` for all topics, asked for by the file
+    cuts: tuple[Cut, ...] = ()  # concluded from the other flows of the file
     tuning: Tuning = Tuning()
 
     @property
@@ -187,6 +199,15 @@ class Flow:
     @property
     def keeps_index(self) -> bool:
         return self.mm2_topics.offset_syncs or self.mm2_topics.checkpoints or self.mm2_topics.group_offsets
+
+    @property
+    def all_cuts(self) -> tuple[Cut, ...]:
+        return (*(Cut(origin=alias) for alias in self.cut_from), *self.cuts)
+
+    @property
+    def keeps_register(self) -> bool:
+        """Where names do not tell where a topic came from, whoever reads the target knows our batches by their id."""
+        return self.naming.policy != "default" or bool(self.all_cuts)
 
     def transactional_id(self, lane: int, turn: int) -> str:
         return f"isthmus.{self.source.alias}.{lane}.{'ab'[turn]}"

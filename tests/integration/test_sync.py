@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from tests.crossing import Crossing, cross
+from tests.crossing import Crossing, cross, flow_between
 from tests.integration.command import called, topics_of, yaml_file
 from tests.integration.java import kafka_java
 from tests.integration.sources import (
@@ -34,6 +34,8 @@ from tests.integration.sources import (
 )
 
 from isthmus.engine.plan import Plan, make_plan
+from isthmus.errors import TargetError
+from isthmus.lab import Lab
 from isthmus.model import Flow, Mm2Topics, Sync
 
 pytestmark = pytest.mark.integration
@@ -217,3 +219,14 @@ def test_a_cluster_without_an_authorizer_is_told_once(pair: Pair) -> None:
     (note,) = [event for event in status.events if "access rules" in event]
     assert "SECURITY_DISABLED" in note
     pair.proven(topic, 10)
+
+
+def test_within_one_cluster_a_flow_does_not_copy_its_own_copies(lab: Lab, topic_name: str) -> None:
+    lab["east"].create_topic(topic_name)
+    circle = flow_between(lab, f".*{topic_name}", source="east", target="east", alias="self")
+    with pytest.raises(TargetError) as refused:
+        cross(circle)
+    assert refused.value.code == "SAME_CLUSTER"
+    assert f"self.{topic_name}" in refused.value.message
+    assert f"self.{topic_name}" not in topics_of(lab["east"].bootstrap)
+    assert cross(flow_between(lab, topic_name, source="east", target="east", alias="self")).lag == 0

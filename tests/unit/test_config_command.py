@@ -209,6 +209,7 @@ FLOWS = some.builds(
     starts=some.lists(STARTS, max_size=3).map(tuple),
     compression=some.sampled_from(["", "none", "zstd"]),
     throttle=some.integers(0, 10**12),
+    cut_from=some.sampled_from([(), ("west",), ("west", "far")]),
     tuning=some.builds(Tuning, refresh_seconds=SECONDS),
 ).filter(lambda flow: not any(contradictions(flow)))
 

@@ -47,6 +47,20 @@ def test_batches_of_aborted_transactions_are_dropped_but_passed_over() -> None:
     assert track.position == 2
 
 
+def test_batches_of_producers_to_be_dropped_are_passed_over_and_leave_a_hole() -> None:
+    track = a_track()
+    data = (
+        a_batch(0, b"a", producer=7)
+        + a_batch(1, b"x", b"y", producer=9)
+        + a_batch(3, b"b")
+        + a_batch(4, b"z", producer=9)
+    )
+    take_in(track, fetched(data), {9, 11})
+    assert [unit.past for unit in track.queue] == [1, 4]
+    assert track.position == 5
+    assert pack(track, Tuning()).runs == ((0, 1), (3, 1))
+
+
 def test_a_start_inside_a_batch_drops_what_lies_before() -> None:
     track = a_track(offset=2)
     take_in(track, fetched(a_batch(0, b"a", b"b", b"c", b"d"), offset=2))

@@ -26,6 +26,7 @@ from isthmus.bench.run import machine
 from isthmus.engine.control import ControlView
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.plan import clients, plan_all
+from isthmus.engine.registrar import Registrar
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.upkeep import SettingsKeeper
@@ -164,7 +165,9 @@ class _Measure:
 
     async def _rounds(self, source: Client, target: Client) -> tuple[Cost, Cost]:
         scene, view = Scene(self._flow, lambda _: None), ControlView()
-        roster = Roster(self._flow, source, target, Journal(target, self._flow.control_topic), scene)
+        journal = Journal(target, self._flow.control_topic)
+        registrar = Registrar(self._flow, source, target, journal)
+        roster = Roster(self._flow, source, target, journal, scene, registrar)
         await roster.renew(view)
         keeper = SettingsKeeper(self._flow, source, target, scene.note, scene.note)
         await keeper.round(roster.remotes())

@@ -60,56 +60,34 @@ def contradictions(flow: Flow) -> Iterator[Doubt]:
 
 def doubts(flows: Sequence[Flow]) -> Iterator[Doubt]:
     """What is lawful, but hardly meant."""
-    yield from _circles(flows)
     yield from _renaming_loops(flows)
     for flow in flows:
         yield from _never_carried(flow)
         yield from _never_reached(flow)
         yield from _ends(flow)
-
-
-def _circles(flows: Sequence[Flow]) -> Iterator[Doubt]:
-    """Flows that keep names and lead back to where they began, over any number of clusters."""
-    kept: dict[str, list[Flow]] = {}
-    for flow in flows:
-        if flow.naming.policy == "identity":
-            kept.setdefault(flow.source.alias, []).append(flow)
-    told: set[frozenset[str]] = set()
-    for first in sorted(kept):
-        for way in _ways_back(kept, first, first, ()):
-            if (members := frozenset(flow.name for flow in way)) not in told:
-                told.add(members)
-                names = [flow.name for flow in way]
-                listed = f"{', '.join(names[:-1])} and {names[-1]}"
-                all_of_them = "both" if len(names) == 2 else "all"
-                text = f"flows {listed} {all_of_them} keep topic names: a topic that {all_of_them} carry would go round"
-                yield Doubt(names[0], "naming.policy", f"{text} for ever", "give them topics that differ")
-
-
-def _ways_back(
-    kept: Mapping[str, list[Flow]], here: str, home: str, way: tuple[Flow, ...]
-) -> Iterator[tuple[Flow, ...]]:
-    passed = {flow.source.alias for flow in way}
-    for flow in kept.get(here, ()):
-        if flow.target.alias == home:
-            yield (*way, flow)
-        elif flow.target.alias not in passed:
-            yield from _ways_back(kept, flow.target.alias, home, (*way, flow))
+        yield from _groups_of_two_ways(flow)
 
 
 def _renaming_loops(flows: Sequence[Flow]) -> Iterator[Doubt]:
-    """A renamed topic is known by its new name only: flows that rename differently do not know each other's copies."""
+    """A renamed topic is known by its new name only: flows that rename differently do not know each other's copies.
+
+    Their records are cut, but empty topics with ever longer names would be created.
+    """
     renaming = {(f.source.alias, f.target.alias): f.naming for f in flows if f.naming.policy == "rename"}
     for (source, target), naming in renaming.items():
         back = renaming.get((target, source))
         if back is None or source > target:
             continue
-        there_and_back = {(new, old) for old, new in naming.exact} & set(back.exact)
         affixes = (naming.prefix, naming.suffix), (back.prefix, back.suffix)
-        if there_and_back or (affixes[0] != affixes[1] and all(any(affix) for affix in affixes)):
-            text = f"flows {source}->{target} and {target}->{source} rename differently: a topic that both carry would"
+        if affixes[0] != affixes[1] and all(any(affix) for affix in affixes):
+            text = f"flows {source}->{target} and {target}->{source} rename differently: of a topic that both carry,"
             hint = "give them topics that differ, or the same prefix and suffix"
-            yield Doubt(f"{source}->{target}", "naming", f"{text} go round for ever", hint)
+            yield Doubt(
+                f"{source}->{target}",
+                "naming",
+                f"{text} copies of copies would be created without end, and stay empty",
+                hint,
+            )
 
 
 def _never_carried(flow: Flow) -> Iterator[Doubt]:
@@ -131,6 +109,17 @@ def _never_reached(flow: Flow) -> Iterator[Doubt]:
     if ".*" in patterns[:-1]:
         text = f"flow {flow.name}: what stands in `start` after the rule for all topics never counts"
         yield Doubt(flow.name, "start", text, "put that rule last")
+
+
+def _groups_of_two_ways(flow: Flow) -> Iterator[Doubt]:
+    """Where each side writes, the two logs have different orders: no offset of the one means the same in the other."""
+    if flow.mm2_topics.group_offsets and any(cut.origin == flow.target.alias for cut in flow.all_cuts):
+        text = (
+            f"flow {flow.name}: topics are written on both sides, so a group that moves over goes on behind the last "
+            f"record of {flow.source.alias} that it has read, and may miss records of {flow.target.alias} before that"
+        )
+        hint = "leave `group_offsets` off for groups that read such topics"
+        yield Doubt(flow.name, "mm2_topics.group_offsets", text, hint)
 
 
 def _ends(flow: Flow) -> Iterator[Doubt]:

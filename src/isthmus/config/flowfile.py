@@ -82,6 +82,7 @@ def _flow(spec: FlowSpec, clusters: dict[str, Cluster]) -> Flow:
         starts=tuple(rule.start() for rule in spec.start),
         compression=spec.compression,
         throttle=spec.throttle,
+        cut_from=tuple(map(str, spec.cut_from)),
         sync=Sync(**_tuples(dict(spec.sync))),
         mm2_topics=Mm2Topics(**dict(spec.mm2_topics)),
         tuning=Tuning(**dict(spec.tuning)),

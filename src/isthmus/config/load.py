@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from isthmus.config import flowfile, properties, reo, setenv, strimzi
+from isthmus.config.circles import circle_problems, with_cuts
 from isthmus.config.doubts import contradictions, doubts
 from isthmus.config.exposed import exposed
 from isthmus.config.places import Place, Problem, read_yaml, refusal
@@ -69,7 +70,9 @@ def _loaded(
     kind: str,
     open_files: tuple[Path, ...] = (),
 ) -> Loaded:
-    bare: tuple[Flow, ...] = plain(flows)
+    bare: tuple[Flow, ...] = with_cuts(plain(flows))
+    if problems := list(circle_problems(bare)):
+        raise refusal(origin, problems)
     secured, dangers = secure(bare, origin, places)
     found = [*(each for flow in secured for each in contradictions(flow)), *doubts(secured)]
     told = (*warnings, *dangers, *(doubt.told(places) for doubt in found))

@@ -111,6 +111,17 @@ Factor = Annotated[
     int, AfterValidator(_factor), WithJsonSchema({"type": "integer", "minimum": -1, "not": {"const": 0}})
 ]
 PropertyText = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
+Aliases = Annotated[
+    list[Annotated[str, Field(pattern=ALIAS.pattern)]],
+    BeforeValidator(_split),
+    WithJsonSchema(
+        {
+            **_TEXT_OR_LIST,
+            "description": "Aliases. Records that Isthmus brought from there into the source are not carried. Flows of "
+            "one file find out by themselves.",
+        }
+    ),
+]
 Rate = Annotated[
     int,
     BeforeValidator(values.amount),
@@ -251,6 +262,7 @@ class FlowSpec(Spec):
         default="", description="Codec of batches on the target; empty keeps what the source has."
     )
     throttle: Rate = Field(default=0, description="Bytes per second over all lanes, also as 10MB; 0: no limit.")
+    cut_from: Aliases = Field(default=[])
     sync: SyncSpec = SyncSpec()  # type: ignore[valid-type]
     mm2_topics: Mm2TopicsSpec = Mm2TopicsSpec()  # type: ignore[valid-type]
     tuning: TuningSpec = TuningSpec()  # type: ignore[valid-type]

@@ -90,6 +90,7 @@ def _flow(flow: Flow) -> dict[str, object]:
         "start": [_start(rule) for rule in flow.starts],
         "compression": flow.compression,
         "throttle": flow.throttle,
+        "cut_from": list(flow.cut_from),
         **_parts("sync", dataclasses.asdict(flow.sync)),
         **_parts("mm2_topics", dataclasses.asdict(flow.mm2_topics)),
         **_parts("tuning", dataclasses.asdict(flow.tuning)),

@@ -19,6 +19,7 @@ from isthmus.engine.lease import Lease
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.letters import made_ready, to_be_fenced
 from isthmus.engine.orders import Assignment, Order, Receipt
+from isthmus.engine.registrar import Registrar
 from isthmus.engine.roster import Roster
 from isthmus.engine.writer import CONNECTOR
 from isthmus.mm2.progress import java_partition, progress_key
@@ -32,7 +33,13 @@ class Dispatch:
     """The orders of one flow."""
 
     def __init__(
-        self, target: Client, journal: Journal, roster: Roster, lease: Lease, note: Callable[[str], None]
+        self,
+        target: Client,
+        journal: Journal,
+        roster: Roster,
+        registrar: Registrar,
+        lease: Lease,
+        note: Callable[[str], None],
     ) -> None:
         self.ledger = Ledger(target, roster.flow.progress_topic, roster.flow.source.alias, CONNECTOR)
         self.until: dict[TopicPartition, int] = {}  # where "caught up" lies, when the run ends there
@@ -44,6 +51,7 @@ class Dispatch:
         self._target = target
         self._journal = journal
         self._roster = roster
+        self._registrar = registrar
         self._lease = lease
         self._note = note
 
@@ -87,6 +95,7 @@ class Dispatch:
         progress = [TopicPartition(self._flow.progress_topic, n) for n in sorted(numbers)]
         targets = [self._roster.target_of(tp) for tp in sources] + to_be_fenced(self._target, self._flow)
         identities, floors = await self.fence().lane(lane, targets, progress)
+        await self._registrar.record(identities)
         async with self._ledger_lock:
             await self.ledger.advance(floors)
             self.ledger.refuse_strangers(set(sources), {who.producer_id for who in identities})
@@ -108,6 +117,8 @@ class Dispatch:
             dead_letters_id=self._target.topic_id(self._flow.dead_letter_topic) if lettering else None,
             topic_rates=self._shares(topic_rates, assignments),
             control_from=await self._journal.end(),
+            origin=self._registrar.origin,
+            register_id=self._registrar.source_register,
         )
 
     def _shares(self, rates: Mapping[str, int], assignments: Iterable[Assignment]) -> dict[str, float]:

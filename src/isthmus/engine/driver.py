@@ -21,14 +21,15 @@ from isthmus.engine.lease import Lease, rival
 from isthmus.engine.offsets.keeper import GroupKeeper
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.plan import plan_flow
+from isthmus.engine.registrar import RECORD, Registrar
 from isthmus.engine.rights import hidden_topics, missing_rights, probe_id, refuse_unallowed, told
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.steering import Steering
-from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_uncreatable
+from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_own_copies, refuse_uncreatable
 from isthmus.engine.upkeep import Upkeep
-from isthmus.errors import BrokerUnreachable, IsthmusError, RivalError, SourceError, TargetError, WireError
-from isthmus.model import Flow, TopicPartition
+from isthmus.errors import BrokerUnreachable, IsthmusError, LoopError, RivalError, SourceError, TargetError, WireError
+from isthmus.model import REGISTER, Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
@@ -72,8 +73,11 @@ class Driver:
         self._lease = Lease(flow, self.journal)
         self.view = ControlView()
         self._cursor = 0
-        self._roster = Roster(flow, self._source, self._target, self.journal, self.scene)
-        self.dispatch = Dispatch(self._target, self.journal, self._roster, self._lease, self._note_once)
+        self._registrar = Registrar(flow, self._source, self._target, self.journal)
+        self._roster = Roster(flow, self._source, self._target, self.journal, self.scene, self._registrar)
+        self.dispatch = Dispatch(
+            self._target, self.journal, self._roster, self._registrar, self._lease, self._note_once
+        )
         self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self._roster.remotes)
         self._groups = GroupKeeper(
             flow, self._source, self._target, self._roster.remotes, self._positions, self._upkeep.tell
@@ -154,8 +158,7 @@ class Driver:
         names = [self.flow.transactional_id(lane, turn) for lane in range(self.flow.lanes) for turn in (0, 1)]
         await asyncio.gather(*(fence.one(name) for name in names))
         await self._hear_control()
-        if self.flow.keeps_index:
-            await self._groups.round(last=True)
+        await self._groups.last_round()
         await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
         await self._lease.release()
 
@@ -169,6 +172,7 @@ class Driver:
         names = await chosen_topics(self._source, self.flow)
         hidden = await hidden_topics(self._source, self.flow)
         refuse_nothing(self.flow, names, sorted(self._source.topics), hidden)
+        refuse_own_copies(self._source, self._target, self.flow, names)
         await self._look_at_rights([*names, *hidden])
         # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
         await self.dispatch.fence().one(probe_id(self.flow))
@@ -180,8 +184,10 @@ class Driver:
         await self._lease.acquire(self.view, take_over=self._take_over)
         self._standing.append(asyncio.ensure_future(self._lease.keep(self.scene.note)))
         for topic in self._forget:
-            self.view.values.pop(f"topic/{topic}", None)
-        await self._roster.look(self.view)
+            self.view.values.pop(RECORD if topic == REGISTER else f"topic/{topic}", None)
+        await self._registrar.open(self.view)
+        await self._registrar.refuse_uncut()
+        await self._roster.look(self.view, starts=self.flow.starts)
         await self.dispatch.fence_everyone(self.view, self.flow.lanes)
         await self.dispatch.ledger.open(self.view.values.get("snapshot"))
         await self.dispatch.ledger.advance()
@@ -242,7 +248,7 @@ class Driver:
             try:
                 order = await self._make_order(lane)
                 receipt = None if order is None else await self._run_order(order)
-            except RivalError:
+            except (RivalError, LoopError):
                 raise
             except (TimeoutError, IsthmusError) as error:
                 if self._stopping.is_set():
@@ -333,6 +339,7 @@ class Driver:
     def use(self, flow: Flow) -> None:
         self.flow = flow
         self._roster.flow = flow
+        self._registrar.flow = flow
         self._upkeep.use(flow)
         self._groups.flow = flow
 

@@ -17,11 +17,13 @@ from isthmus.engine.intake import take_in
 from isthmus.engine.marks import ASK, Likeness, likeness
 from isthmus.engine.orders import Stop
 from isthmus.engine.refusals import above_end, another_log, diverged, foreign_history, judge_fetch, overtaken
+from isthmus.engine.sieve import Sieve
 from isthmus.engine.throttle import Throttle
 from isthmus.engine.track import Track
 from isthmus.errors import BrokerUnreachable, WireError
 from isthmus.model import NO_ID, TopicPartition
 from isthmus.wire import codes
+from isthmus.wire.batch import find_batches
 from isthmus.wire.fetch import EARLIEST, LATEST, Fetched, Limits, Want, fetch, list_offsets
 
 if TYPE_CHECKING:
@@ -239,7 +241,7 @@ class Fetcher:
         elif answer.diverging is not None:
             self._trouble(track, diverged(track, *answer.diverging))
         else:
-            self._data(track, answer)
+            await self._data(track, answer)
 
     def _is_there(self, track: Track) -> bool:
         source = track.assignment.source
@@ -248,19 +250,36 @@ class Fetcher:
             NO_ID,
         )
 
-    def _data(self, track: Track, answer: Fetched) -> None:
+    async def _data(self, track: Track, answer: Fetched) -> None:
         track.end = answer.last_stable if answer.last_stable >= 0 else answer.high_watermark
         track.high_watermark = answer.high_watermark
         if not answer.records:
             return
         try:
-            take_in(track, answer)
+            if self._lane.sieve is None:
+                take_in(track, answer)
+            else:
+                await self._take_sieved(track, answer, self._lane.sieve)
         except WireError as error:
             track.strikes += 1
             if track.strikes > 3:
                 self._trouble(track, _corrupt(track, error))
             else:
                 self._paused_until[track.assignment.source] = time.monotonic() + _PAUSE_S
+
+    async def _take_sieved(self, track: Track, answer: Fetched, sieve: Sieve) -> None:
+        batches = find_batches(answer.records)
+        if unknown := sieve.unknown(batches):
+            try:
+                await sieve.learn(unknown)
+            except WireError as error:
+                # Nothing is taken in before it is known whose it is; the next fetch begins here again.
+                self._lane.follower.note(f"whose records these are cannot be looked up: {error}")
+                self._paused_until[track.assignment.source] = time.monotonic() + _PAUSE_S
+                return
+            if track.stop is not None or answer.offset != track.position:
+                return  # set back meanwhile, as above
+        take_in(track, answer, sieve.dropped[answer.tp.topic], batches)
 
     def _trouble(self, track: Track, stop: Stop | None) -> None:
         self._stale.set()

@@ -1,14 +1,17 @@
 """From a Fetch answer to units: drop what must not cross, mend what cannot pass as it is.
 
-Dropped: control batches, batches of aborted transactions (isolation 1 still delivers them: the answer's
-list says which), empty batches that compaction left, records below the position. Re-encoded: batches with
-holes (the broker refuses them), LogAppendTime batches (each record gets the time that a reader of the source
-saw), a batch that begins below the position, message formats 0 and 1. Everything else passes untouched.
+Dropped: batches that came from where they would go (`sieve`), control batches, batches of aborted transactions
+(isolation 1 still delivers them: the answer's list says which), empty batches that compaction left, records below the
+position. Re-encoded: batches with holes (the broker refuses them), LogAppendTime batches (each record gets the time
+that a reader of the source saw), a batch that begins below the position, message formats 0 and 1. Everything else
+passes untouched.
 
 Pure: bytes in, units out; nothing here asks a broker.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence, Set
 
 from isthmus.engine.track import Track, Unit
 from isthmus.wire.batch import Batch, Body, find_batches, reencode
@@ -16,11 +19,18 @@ from isthmus.wire.fetch import Fetched, committed_batches
 from isthmus.wire.legacy import convert
 
 _NO_BUFFER = memoryview(b"")
+_NOBODY: frozenset[int] = frozenset()
 
 
-def take_in(track: Track, fetched: Fetched) -> None:
-    """Queue what the answer holds beyond the track's position."""
-    batches = find_batches(fetched.records)
+def take_in(
+    track: Track, fetched: Fetched, dropped: Set[int] = _NOBODY, batches: Sequence[Batch] | None = None
+) -> None:
+    """Queue what the answer holds beyond the track's position, but for batches of the producers to be dropped.
+
+    `batches`: those of the answer, where they were looked up before.
+    """
+    if batches is None:
+        batches = find_batches(fetched.records)
     if batches and batches[0].magic < 2:
         _take_legacy(track, fetched.records, batches)
         return
@@ -31,7 +41,7 @@ def take_in(track: Track, fetched: Fetched) -> None:
         past = batch.base_offset + batch.last_offset_delta + 1
         if past <= track.position:
             continue
-        if not batch.attributes & 0x20 and batch.count:
+        if not batch.attributes & 0x20 and batch.count and batch.producer_id not in dropped:
             for unit in _units(track, fetched.records, batch, past):
                 track.push(unit)
         track.last_epoch = batch.leader_epoch
@@ -56,7 +66,7 @@ def _own(past: int, body: Body) -> Unit:
     return Unit(past, len(body.payload) + 61, body.count, _NO_BUFFER, body)
 
 
-def _take_legacy(track: Track, buffer: memoryview, batches: list[Batch]) -> None:
+def _take_legacy(track: Track, buffer: memoryview, batches: Sequence[Batch]) -> None:
     track.has_old_format = True
     old = []
     for batch in batches:

@@ -1,9 +1,8 @@
 """Topics that a flow keeps for itself and for MirrorMaker 2's tools: which, where, of what shape.
 
-What must stay true: progress and control are needed (and dead letters, where the flow wants them), so a run without
-them ends with its reason; all others are a
-courtesy to MirrorMaker 2's tools, and a cluster that refuses them (a source is often read-only) costs a note. What is
-written into them is left to others.
+What must stay true: progress, control and registers of producer ids are needed (and dead letters, where the flow wants
+them), so a run without them ends with its reason; all others are a courtesy to MirrorMaker 2's tools, and a cluster
+that refuses them (a source is often read-only) costs a note. What is written into them is left to others.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from typing import NamedTuple
 
 from isthmus.engine import control
 from isthmus.engine.letters import DEAD_LETTER, letter_topic
-from isthmus.errors import TargetError, WireError
+from isthmus.engine.register import TOPIC_SETTINGS
+from isthmus.errors import IsthmusError, SourceError, TargetError, WireError
 from isthmus.mm2.formats import HEARTBEATS, checkpoints_topic, offset_syncs_topic
-from isthmus.model import Flow
+from isthmus.model import REGISTER, Flow
 from isthmus.wire.admin import NewTopic, create_topics, wait_for_topics
 from isthmus.wire.cluster import Client
 
@@ -38,6 +38,9 @@ def internal_topics(flow: Flow) -> list[InternalTopic]:
         InternalTopic("target", progress, needed=True),
         InternalTopic("target", NewTopic(flow.control_topic, 1, factor, control.TOPIC_SETTINGS), needed=True),
     ]
+    register = NewTopic(REGISTER, 1, factor, TOPIC_SETTINGS)
+    wanted += [InternalTopic("target", register, needed=True)] if flow.keeps_register else []
+    wanted += [InternalTopic("source", register, needed=True)] if flow.all_cuts else []
     if flow.on_too_large == DEAD_LETTER:
         wanted.append(InternalTopic("target", letter_topic(flow), needed=True))
     if kept.heartbeats:
@@ -54,18 +57,26 @@ def internal_topics(flow: Flow) -> list[InternalTopic]:
 async def create_internal_topics(source: Client, target: Client, flow: Flow, note: Callable[[str], None]) -> None:
     """Create what is missing; only what is needed can fail."""
     wanted = internal_topics(flow)
-    try:
-        await _create(target, [each.topic for each in wanted if each.needed])
-    except WireError as error:
-        raise TargetError(
-            error.message,
-            where=error.where,
-            hint="set internal_replication_factor (offset.storage.replication.factor) to what the cluster can hold",
-            code="INTERNAL_TOPICS",
-        ) from error
+    await _create_needed(target, [each.topic for each in wanted if each.needed and each.on == "target"], TargetError)
+    await _create_needed(source, [each.topic for each in wanted if each.needed and each.on == "source"], SourceError)
     for each in wanted:
         if not each.needed:
             await _create_if_allowed(source if each.on == "source" else target, each.topic, note)
+
+
+async def _create_needed(client: Client, topics: list[NewTopic], kind: type[IsthmusError]) -> None:
+    if not topics:
+        return
+    try:
+        await _create(client, topics)
+    except WireError as error:
+        raise kind(
+            error.message,
+            where=error.where,
+            hint="set internal_replication_factor (offset.storage.replication.factor) to what the cluster can hold, or "
+            "create it by hand (1 partition, cleanup.policy=compact)",
+            code="INTERNAL_TOPICS",
+        ) from error
 
 
 async def _create(client: Client, topics: list[NewTopic], patience_s: float = 60.0) -> None:

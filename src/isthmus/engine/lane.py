@@ -20,6 +20,8 @@ from isthmus.engine.follower import Follower
 from isthmus.engine.offsets.runlog import RunLog
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.refusals import TOO_LARGE, judge_produce
+from isthmus.engine.register import Register
+from isthmus.engine.sieve import Sieve
 from isthmus.engine.track import Track
 from isthmus.engine.writer import Refused, Writer
 from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
@@ -53,6 +55,7 @@ class Lane:
         self.reason = ""
         self.journal = Journal(self.target, order.flow.control_topic)
         self.writer = Writer(self.target, order, self.tracks)
+        self.sieve: Sieve | None = None
         self.follower = Follower(self)
         self._rows = list(self.tracks.values())
         self._last_commit = self._last_saved = self._last_begin = time.monotonic()
@@ -92,6 +95,9 @@ class Lane:
     async def _open(self) -> None:
         await self._until_reached(self.source.start)
         await self.source.refresh({tp.topic for tp in self.tracks})
+        if self.order.flow.all_cuts:
+            register = Register(self.source, self.order.register_id)
+            self.sieve = Sieve(self.order.flow, register, self.target, {tp.topic for tp in self.tracks})
         if not fetches_by_id(self.source):
             for track in self._rows:
                 track.keep_marks()

@@ -11,7 +11,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from isthmus.model import Flow, TopicPartition
+from isthmus.engine.register import Origin
+from isthmus.model import NO_ID, Flow, TopicPartition
 from isthmus.wire.transaction import Identity
 
 
@@ -48,6 +49,8 @@ class Order:
     dead_letters_id: uuid.UUID | None  # of the topic; None: what is too large stops its partition
     topic_rates: Mapping[str, float]  # bytes per second that this lane may read of single topics
     control_from: int  # end of the control topic when the order was made: claims are read from here
+    origin: Origin | None = None  # what new producer ids are put on record with; None: they are not
+    register_id: uuid.UUID = NO_ID  # of the source's register, which the lane reads
 
 
 def for_travel(order: Order) -> Order:

@@ -16,7 +16,7 @@ from isthmus.engine.orders import Stop
 from isthmus.errors import TargetError
 from isthmus.mm2.filters import named_topics
 from isthmus.mm2.policy import checkpoints_topic, remote_topic
-from isthmus.model import Flow, TopicPartition
+from isthmus.model import REGISTER, Flow, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.admin import NewTopic, try_create_topics
 from isthmus.wire.cluster import Client
@@ -88,7 +88,8 @@ def needs_of_flow(flow: Flow, source: Client, target: Client) -> list[Right]:
     needs = _Needs(flow)
     for each in internal_topics(flow):
         name, client = each.topic.name, source if each.on == "source" else target
-        wanted = {"DESCRIBE": "find its leader", "WRITE": "write into it"}
+        wanted = {"DESCRIBE": "find its leader"}
+        wanted |= {} if (each.on, name) == ("source", REGISTER) else {"WRITE": "write into it"}
         read_back = each.needed or name in (flow.index_topic, checkpoints_topic(flow))
         wanted |= {"READ": "read what is on record"} if read_back else {}
         wanted |= {} if name in client.topics else {"CREATE": "create it"}

@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
+from isthmus.engine.registrar import Registrar
 from isthmus.engine.rights import Watch
 from isthmus.engine.scene import Scene
 from isthmus.engine.starts import first_offsets
@@ -24,7 +25,9 @@ from isthmus.wire.journal import Journal
 class Roster:
     """Routes by source topic, lanes by source partition, a revision per lane."""
 
-    def __init__(self, flow: Flow, source: Client, target: Client, journal: Journal, scene: Scene) -> None:
+    def __init__(
+        self, flow: Flow, source: Client, target: Client, journal: Journal, scene: Scene, registrar: Registrar
+    ) -> None:
         self.routes: dict[str, Route] = {}
         self.lanes: dict[TopicPartition, int] = {}
         self._ever: dict[
@@ -37,6 +40,7 @@ class Roster:
         self._target = target
         self._journal = journal
         self._scene = scene
+        self._registrar = registrar
         self._watch = Watch()
         self._waits = False  # for a right, or a topic that could not be created: not everything is in order
         self._settled: tuple[int, int, Flow] | None = None  # what was seen when everything was
@@ -45,6 +49,7 @@ class Roster:
     async def renew(self, view: ControlView) -> bool:
         """Look at both clusters; True when lanes have something new to do."""
         async with self._renewing:
+            await self._registrar.refuse_uncut()
             if await self._is_unchanged():
                 return False
             await self.look(view)
@@ -64,19 +69,22 @@ class Roster:
     def _state(self) -> tuple[int, int, Flow]:
         return self._source.generation, self._target.generation, self.flow
 
-    async def look(self, view: ControlView) -> None:
+    async def look(self, view: ControlView, starts: tuple[Start, ...] = ()) -> None:
         """The first step of `renew`; `record` must follow before lanes are assigned (I5)."""
         seen = await survey(self._source, self._target, self.flow, view, self._watch)
         for name in seen.created:
             self._scene.note(f"created {name}")
-        for stop in seen.stops:
+        fresh = [route for route in seen.routes if f"topic/{route.source}" not in view.values]
+        doubtful = await self._registrar.doubtful(fresh, starts)
+        for stop in (*seen.stops, *doubtful):
             self._scene.stop(stop)
         self._waits = bool(seen.stops)
         known = {route.source for route in seen.routes} | {stop.source.topic for stop in seen.stops}
         for name in set(self.routes) - known:
             why = "is not carried any more" if name in self._source.topics else "is gone"
             self._scene.note(f"source topic {name} {why}; what was copied stays on the target")
-        self._found = {route.source: route for route in seen.routes}
+        held = {stop.source.topic for stop in doubtful}
+        self._found = {route.source: route for route in seen.routes if route.source not in held}
 
     async def record(self, view: ControlView, starts: tuple[Start, ...] = ()) -> None:
         """Put the ids of topics on record that are not there yet, and where they start.
@@ -87,6 +95,7 @@ class Roster:
         fresh = [r for r in self._found.values() if f"topic/{r.source}" not in view.values]
         if not fresh:
             return
+        await self._registrar.mark_empty(fresh)
         begins = await first_offsets(self._source, starts, {r.source: r.partitions for r in fresh})
         values = {f"topic/{r.source}": _on_record(r, begins.get(r.source, {})) for r in fresh}
         await control.write(self._journal, values)

@@ -14,7 +14,9 @@ from isthmus.model import Flow, TopicPartition
 from isthmus.observe.status import FlowStatus, LaneStatus, PartitionStatus
 
 # A partition that stopped for one of these stays stopped until an operator acts.
-FINAL = frozenset({"GAP", "TRUNCATED", "SOURCE_GONE", "SOURCE_RECREATED", "TARGET_RECREATED", "CORRUPT_BATCH"})
+FINAL = frozenset(
+    {"GAP", "TRUNCATED", "SOURCE_GONE", "SOURCE_RECREATED", "TARGET_RECREATED", "CORRUPT_BATCH", "HISTORY"}
+)
 _EVENTS = 50
 
 

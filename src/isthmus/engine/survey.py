@@ -87,6 +87,20 @@ def refuse_nothing(flow: Flow, topics: list[str], present: list[str], hidden: li
         )
 
 
+def refuse_own_copies(source: Client, target: Client, flow: Flow, names: list[str]) -> None:
+    """Where both ends are one cluster, a flow must not choose what it has made: it would never end."""
+    copies = [remote_topic(flow, name) for name in names]
+    again = [copy for copy in choose(flow, copies) if copy not in names] if source.cluster_id else []
+    if again and source.cluster_id == target.cluster_id:
+        raise TargetError(
+            f"both ends are one cluster ({source.cluster_id}), and the flow would copy its own copies: {again[0]}, ...",
+            where=f"flow {flow.name}",
+            hint="exclude the copies' names from `topics` (for heartbeats: mm2_topics.carry_heartbeats: false), "
+            "or correct the addresses",
+            code="SAME_CLUSTER",
+        )
+
+
 async def refuse_uncreatable(source: Client, target: Client, flow: Flow, names: list[str]) -> None:
     """Have the target check, without creating anything, that it would create what is missing there."""
     await target.refresh(None)

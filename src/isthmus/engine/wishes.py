@@ -80,8 +80,11 @@ def throttled_topics(view: ControlView) -> dict[str, int]:
 
 def fixed_differences(old: Flow, new: Flow) -> list[str]:
     """Names of what differs and cannot change while the flow runs."""
-    names = [field.name for field in dataclasses.fields(Flow) if field.name not in LIVE]
-    return [name for name in names if getattr(old, name) != getattr(new, name)]
+    names = [field.name for field in dataclasses.fields(Flow) if field.name not in (*LIVE, "cuts")]
+    found = [name for name in names if getattr(old, name) != getattr(new, name)]
+    # Which topics the flows back carry may change; that there are any needs registers, which a start sees to.
+    origins = [{cut.origin for cut in flow.cuts} for flow in (old, new)]
+    return [*found, "flows that lead back"] if origins[0] != origins[1] else found
 
 
 def live_settings(flow: Flow) -> dict[str, Any]:

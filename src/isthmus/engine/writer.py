@@ -21,6 +21,7 @@ from typing import NamedTuple
 from isthmus.engine.letters import letter_partition
 from isthmus.engine.orders import Order
 from isthmus.engine.packing import Packed, pack
+from isthmus.engine.register import Register
 from isthmus.engine.track import Track
 from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
 from isthmus.mm2.progress import java_partition, progress_key, progress_value
@@ -78,6 +79,8 @@ class Writer:
         self._indexed = order.flow.keeps_index
         self._identities = list(order.identities)
         self._turn = 0
+        self._register = Register(client)
+        self._recorded = {who.producer_id for who in order.identities}
         # TV1 sequences run on within an epoch, for each id by itself; TV2 starts each transaction at 0 (R2).
         self._sequences: list[dict[TopicPartition, int]] = [{}, {}]
         self._added: set[TopicPartition] = set()
@@ -98,6 +101,7 @@ class Writer:
 
     async def write(self, tracks: Sequence[Track], ending: Callable[[], bool]) -> None:
         """One whole transaction with what is queued now; commits. Raises Refused, OrderVoid, WireError."""
+        await self._record_identity()
         self._begin()
         while True:
             packed = self._wave(tracks)
@@ -113,6 +117,15 @@ class Writer:
             # Let fetches land their answers while requests are on their way.
             await asyncio.sleep(0)
         await self._commit(tracks)
+
+    async def _record_identity(self) -> None:
+        """Under TV2 an id whose epochs are used up is replaced at EndTxn, every half hour or so on a busy lane: the new
+        one is on record before its first batch, or the flow back would take that for somebody else's (see `register`).
+        """
+        number = self.identity.producer_id
+        if number not in self._recorded and self._order.origin is not None:
+            await self._register.record([number], self._order.origin)
+            self._recorded.add(number)
 
     def _wave(self, tracks: Iterable[Track]) -> list[Packed]:
         """The next batch of each track. Dead letters share a partition, so one that would be the second waits."""

@@ -25,6 +25,7 @@ from isthmus.wire.journal import Journal
 _TIDY_EVERY_S = 60.0
 _PAIRS_AT_ONCE = 1_000
 _PATIENCE_S = 10.0
+_LAST_ROUND_S = 30.0
 _IDLE_SHARE = 4  # rounds that take long become rarer: at most a fifth of the time
 
 Place = tuple[str, TopicPartition]  # a group and a partition of the target
@@ -63,6 +64,15 @@ class GroupKeeper:
             kept = self.flow.mm2_topics
             pause = min(kept.checkpoint_seconds, kept.group_offsets_seconds)
             await asyncio.sleep(max(pause - took, took * _IDLE_SHARE, 0.1))
+
+    async def last_round(self) -> None:
+        """Before a flow ends: what it has copied counts. Not for ever, because somebody waits for the end."""
+        if self.flow.keeps_index:
+            try:
+                async with asyncio.timeout(_LAST_ROUND_S):
+                    await self.round(last=True)
+            except TimeoutError:
+                self._tell("consumer groups: the last round took too long; the next run goes on with it")
 
     async def round(self, *, last: bool = False) -> None:
         """Look at everything once; `last` also writes what is not due yet."""

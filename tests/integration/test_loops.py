@@ -1,0 +1,342 @@
+"""Two flows in opposite directions that keep topic names: every record is on both sides once, and none goes round.
+
+Producers write to the same topic on both clusters while flows run, end, start again and change their producer ids.
+What arrived is judged by librdkafka. That nothing goes round any more is shown by records that are sent after all
+others there and back again: whatever was still under way in their partition came before them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.crossing import QUICK, RECORDS_ONLY, Crossing, InThread, cross, flow_between
+from tests.integration.sources import (
+    KEPT,
+    Row,
+    codes,
+    forget_clients,
+    numbered,
+    partition_count,
+    producer,
+    read,
+    send,
+    stored,
+    unique,
+    values,
+    wait_until,
+    write,
+)
+
+from isthmus.config.load import load
+from isthmus.engine import writer
+from isthmus.engine.driver import Driver
+from isthmus.errors import LoopError
+from isthmus.lab import ClusterSpec, Lab, LabCluster
+from isthmus.model import REGISTER, Flow, Naming, Start, Sync, Topics
+from isthmus.observe.status import FlowStatus
+from isthmus.wire.cluster import Client
+from isthmus.wire.transaction import Identity, end, fence
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+KEEP = Naming(policy="identity")
+# Many transactions, and batches of all sizes: some are merged, some pass.
+BUSY = dataclasses.replace(QUICK, commit_interval_ms=50, merge_below_bytes=2_000)
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Clusters of their own: flows of other tests, which keep names one way only, would be refused beside these."""
+    with Lab([ClusterSpec(name=name) for name in ("east", "west", "far")]) as clusters:
+        yield clusters
+    forget_clients()
+
+
+def twins(lab: Lab, topic: str, here: str = "east", there: str = "west", **changes: Any) -> tuple[Flow, Flow]:
+    """There and back, under aliases of their own: that they are twins is known by cluster ids."""
+    settings = {"naming": KEEP, "tuning": BUSY, **changes}
+    forth = flow_between(lab, topic, source=here, target=there, alias=unique("e"), cut_from=(there,), **settings)
+    back = flow_between(lab, topic, source=there, target=here, alias=unique("w"), cut_from=(here,), **settings)
+    return forth, back
+
+
+class Author(threading.Thread):
+    """Writes to both partitions until told to end, plain or in transactions of which every third is aborted."""
+
+    def __init__(self, cluster: LabCluster, topic: str, name: str, *, transactional: bool) -> None:
+        super().__init__(daemon=True)
+        self.name = name
+        self.written: dict[int, list[bytes]] = {0: [], 1: []}
+        self.ended = threading.Event()
+        self.error: BaseException | None = None
+        self._topic = topic
+        more = {"transactional_id": unique(name)} if transactional else {"compression_type": "lz4"}
+        self._producer = producer(cluster.bootstrap, linger_ms=1, batch_num_messages=7, **more)
+        self._transactional = transactional
+
+    def run(self) -> None:
+        try:
+            for turn in itertools.count():
+                if self.ended.wait(0.02):
+                    return
+                self._write(turn)
+        except BaseException as error:  # noqa: BLE001 - handed to the test that waits
+            self.error = error
+
+    def _write(self, turn: int) -> None:
+        rows: list[Row] = [
+            {"value": f"{self.name}-{turn}-{n}".encode(), "key": b"%d" % n, "partition": n % 2} for n in range(20)
+        ]
+        aborted = self._transactional and turn % 3 == 2
+        if self._transactional:
+            self._producer.begin_transaction()
+        send(self._producer, self._topic, rows)
+        if aborted:
+            self._producer.abort_transaction(60)
+            return
+        if self._transactional:
+            self._producer.commit_transaction(60)
+        for row in rows:
+            self.written[int(row["partition"])].append(row["value"])
+
+    def stop(self) -> None:
+        self.ended.set()
+        self.join(60)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def rotating(monkeypatch: pytest.MonkeyPatch) -> list[Identity]:
+    """Every few transactions an id is used up, and EndTxn hands out another one, as after 32,767 in life.
+
+    Real ids: each is that of a new transactional id with the same beginning, which the next driver fences as well.
+    """
+    handed: list[Identity] = []
+    turns = itertools.count(1)
+
+    async def used_up(client: Client, who: Identity, **more: Any) -> Identity:
+        after = await end(client, who, **more)
+        if (turn := next(turns)) % 3:
+            return after
+        handed.append(await fence(client, f"{who.transactional_id.partition('/')[0]}/{turn}", 60_000, 30))
+        return handed[-1]
+
+    monkeypatch.setattr(writer, "end", used_up)
+    return handed
+
+
+def assert_once(cluster: LabCluster, topic: str, authors: list[Author]) -> None:
+    """Everything that was written on either side, once, in the order of each author."""
+    for partition in (0, 1):
+        found = values(cluster.bootstrap, topic, partition)
+        doubled = [value for value, count in Counter(found).items() if count > 1]
+        assert not doubled, f"{len(doubled)} records twice, such as {doubled[0]!r}"
+        expected = [value for author in authors for value in author.written[partition]]
+        assert sorted(v for v in found if v) == sorted(expected)
+        for author in authors:
+            own = [value for value in found if value and value.startswith(author.name.encode() + b"-")]
+            assert own == author.written[partition]
+
+
+def send_round(lab: Lab, topic: str, authors: list[Author]) -> None:
+    """A last record there, one back when it has arrived, and one there again, in each partition."""
+    for turn, (here, there) in enumerate((("east", "west"), ("west", "east"), ("east", "west"))):
+        author = next(a for a in authors if a.name == f"{here}-plain")
+        value = f"{author.name}-last-{turn}".encode()
+        for partition in (0, 1):
+            write(lab[here].bootstrap, topic, [{"value": value, "partition": partition}])
+            author.written[partition].append(value)
+        arrived = [(partition, None, value) for partition in (0, 1)]
+        wait_until(lambda: set(arrived) <= set(read(lab[there].bootstrap, topic)), f"{value!r} on {there}")  # noqa: B023
+
+
+def flows_of(lab: Lab, folder: Path, topic: str, *ends: str) -> list[Flow]:
+    """By a file, which finds out by itself what is to be cut."""
+    lines = ["clusters:", *(f"  {name}: {{bootstrap: '{lab[name].bootstrap}'}}" for name in lab.clusters), "flows:"]
+    for pair in ends:
+        source, target = pair.split("->")
+        lines.append(f"  - {{from: {source}, to: {target}, naming: identity, topics: {topic}}}")
+    file = folder / "flows.yaml"
+    file.write_text("\n".join(lines))
+    changes: dict[str, Any] = {"tuning": QUICK, "mm2_topics": RECORDS_ONLY, "sync": Sync(configs=False)}
+    return [dataclasses.replace(flow, **changes) for flow in load(file).flows]
+
+
+async def all_cross(flows: list[Flow]) -> list[FlowStatus]:
+    return await asyncio.gather(*(Driver(flow, InThread(), until_caught_up=True).run() for flow in flows))
+
+
+def test_a_chain_carries_everything_to_its_end(lab: Lab, tmp_path: Path, topic_name: str) -> None:
+    """First of all: no flow back may have been here, or a chain that does not cut is refused."""
+    first, second = flows_of(lab, tmp_path, topic_name, "east->west", "west->far")
+    lab["east"].create_topic(topic_name, configs=KEPT)
+    write(lab["east"].bootstrap, topic_name, numbered(10))
+    assert cross(first).records == 10
+    write(lab["west"].bootstrap, topic_name, numbered(5, first=10))
+    assert cross(second).records == 15
+    assert values(lab["far"].bootstrap, topic_name) == [b"v%d" % n for n in range(15)]
+
+
+def test_a_flow_that_does_not_know_of_the_way_back_is_refused_and_ended(lab: Lab, topic_name: str) -> None:
+    lab["east"].create_topic(topic_name, configs=KEPT)
+    write(lab["east"].bootstrap, topic_name, numbered(10))
+    there, back = twins(lab, topic_name, "east", "far")
+    careless = dataclasses.replace(there, cut_from=())
+    with Crossing(careless) as running:
+        running.until_copied(10)
+        write(lab["far"].bootstrap, topic_name, numbered(5, first=10))
+        assert cross(back).records == 5
+        wait_until(lambda: running.error is not None, "the careless flow ends")
+    with pytest.raises(LoopError) as caught:
+        cross(careless, take_over=True)  # or the lease of the one that failed would be waited for
+    for error in (running.error, caught.value):
+        assert isinstance(error, LoopError)
+        assert (error.code, "cut_from: [far]" in error.hint) == ("UNCUT", True)
+    assert cross(there, take_over=True).records == 0
+
+
+def test_both_directions_under_load_through_restarts_and_new_producer_ids(
+    lab: Lab, topic_name: str, rotating: list[Identity]
+) -> None:
+    lab["east"].create_topic(topic_name, 2, configs=KEPT)
+    lab["west"].create_topic(topic_name, 2, configs=KEPT)
+    there, back = twins(lab, topic_name)
+    authors = [
+        Author(lab[side], topic_name, f"{side}-{kind}", transactional=kind == "transactions")
+        for side in ("east", "west")
+        for kind in ("plain", "transactions")
+    ]
+    for start in range(2):
+        with Crossing(there) as one, Crossing(back) as other:
+            if start == 0:  # topics that are empty on both sides need no word about where to start
+                one.until(lambda status: bool(status.partitions))
+                other.until(lambda status: bool(status.partitions))
+                for author in authors:
+                    author.start()
+            one.until_copied(300)
+            other.until_copied(300)
+            if start == 1:
+                for author in authors:
+                    author.stop()
+                send_round(lab, topic_name, authors)
+    assert one.error is None and other.error is None
+    for side in ("east", "west"):
+        assert_once(lab[side], topic_name, authors)
+    assert len(rotating) > 4
+    recorded = {key for side in ("east", "west") for _, key, _ in read(lab[side].bootstrap, REGISTER)}
+    assert {b"id/%d" % who.producer_id for who in rotating} & recorded
+
+
+def test_copies_are_known_after_compaction_left_holes_in_them(lab: Lab, topic_name: str) -> None:
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1000",
+        "min.cleanable.dirty.ratio": "0",
+        "message.timestamp.after.max.ms": str(2**62),
+    }
+    lab["east"].create_topic(topic_name, configs=settings | {"segment.ms": str(2**40)})
+    lab["west"].create_topic(topic_name, configs=settings)
+    there, back = twins(lab, topic_name, tuning=dataclasses.replace(QUICK, merge_below_bytes=0))
+    # Markers are stamped with the present: only times that lie ahead of them roll a segment per batch.
+    ahead = int(time.time() * 1000) + 24 * HOUR_MS
+    for turn in range(3):
+        rows = [row | {"timestamp": ahead + turn * HOUR_MS} for row in numbered(10)]
+        write(lab["east"].bootstrap, topic_name, [row | {"value": b"e%d" % turn} for row in rows])
+    assert cross(there).records == 30
+    later = ahead + 9 * HOUR_MS
+    write(lab["west"].bootstrap, topic_name, [row | {"value": b"w", "timestamp": later} for row in numbered(5)])
+    write(lab["west"].bootstrap, topic_name, [{"key": b"last", "value": b"w", "timestamp": later + 9 * HOUR_MS}])
+    wait_until(lambda: len(read(lab["west"].bootstrap, topic_name)) <= 11, "the copies are compacted")
+    copies = [batch for batch in stored(lab["west"], topic_name)[topic_name] if batch.is_transactional]
+    assert any(batch.has_holes and batch.count for batch in copies)
+
+    assert cross(back).records == 6
+    assert cross(there).records == 0
+    assert sum(value == b"w" for value in values(lab["east"].bootstrap, topic_name)) == 6
+
+
+def test_renames_that_lead_back_are_cut(lab: Lab, topic_name: str) -> None:
+    far = f"{topic_name}-far"
+    lab["east"].create_topic(topic_name, configs=KEPT)
+    there, back = twins(lab, topic_name)
+    there = dataclasses.replace(there, naming=Naming(policy="rename", exact=((topic_name, far),)))
+    back = dataclasses.replace(
+        back, topics=Topics(include=(far,)), naming=Naming(policy="rename", exact=((far, topic_name),))
+    )
+    write(lab["east"].bootstrap, topic_name, numbered(10))
+    assert cross(there).records == 10
+    write(lab["west"].bootstrap, far, numbered(5, first=10))
+    assert cross(back).records == 5
+    assert cross(there).records == 0
+    for cluster, name in ((lab["east"], topic_name), (lab["west"], far)):
+        assert values(cluster.bootstrap, name) == [b"v%d" % n for n in range(15)]
+
+
+def test_history_on_both_sides_needs_a_word_about_where_to_start(lab: Lab, topic_name: str) -> None:
+    for side, first in (("east", 0), ("west", 100)):
+        lab[side].create_topic(topic_name, configs=KEPT)
+        write(lab[side].bootstrap, topic_name, numbered(10, first=first))
+    there, back = twins(lab, topic_name)
+    status = cross(there)
+    assert codes(status) == {(topic_name, 0): "HISTORY"}
+    assert "`latest`" in status.stopped[0].error and status.records == 0
+    assert len(values(lab["west"].bootstrap, topic_name)) == 10
+
+    assert cross(dataclasses.replace(there, starts=(Start(at="latest"),))).records == 0
+    write(lab["east"].bootstrap, topic_name, numbered(3, first=200))
+    assert cross(there).records == 3
+    assert cross(dataclasses.replace(back, starts=(Start(at="earliest"),))).records == 10
+    assert cross(there).records == 0
+
+
+def test_in_a_mesh_every_record_is_everywhere_once(lab: Lab, tmp_path: Path, topic_name: str) -> None:
+    names = ("east", "west", "far")
+    flows = flows_of(lab, tmp_path, topic_name, *(f"{a}->{b}" for a, b in itertools.permutations(names, 2)))
+    for name in names:
+        lab[name].create_topic(topic_name, configs=KEPT)
+    asyncio.run(all_cross(flows))
+    for name in names:
+        write(lab[name].bootstrap, topic_name, [{"value": f"{name}-{n}".encode()} for n in range(20)])
+    asyncio.run(all_cross(flows))
+    again = asyncio.run(all_cross(flows))
+    assert [status.records for status in again] == [0] * 6
+    everything = sorted(f"{name}-{n}".encode() for name in names for n in range(20))
+    for name in names:
+        assert sorted(v for v in values(lab[name].bootstrap, topic_name) if v) == everything
+
+
+def test_a_lost_register_is_refused_on_both_sides_of_it(lab: Lab, tmp_path: Path, topic_name: str) -> None:
+    there, back = flows_of(lab, tmp_path, topic_name, "east->west", "west->east")
+    lab["east"].create_topic(topic_name, configs=KEPT)
+    write(lab["east"].bootstrap, topic_name, numbered(10))
+    assert cross(there).records == 10
+    assert cross(back).records == 0
+    west = lab["west"]
+    with Crossing(back) as running:
+        running.until(lambda status: status.state == "running" and bool(running.runner.orders))
+        west.delete_topic(REGISTER)
+        wait_until(lambda: partition_count(west.bootstrap, REGISTER) == 0, "the register is gone")
+        west.create_topic(REGISTER)
+        write(west.bootstrap, topic_name, numbered(1, first=10), client_id="never seen before")
+        wait_until(lambda: running.error is not None, "the running flow ends")
+    assert isinstance(running.error, LoopError)
+    for flow in (there, back):
+        with pytest.raises(LoopError, match="deleted or made anew") as caught:
+            cross(flow, take_over=True)
+        assert caught.value.code == "REGISTER_LOST"
+        assert f"--forget {REGISTER}" in caught.value.hint
+    assert len(values(lab["east"].bootstrap, topic_name)) == 10
+
+    assert cross(there, forget=(REGISTER,), take_over=True).records == 0
+    assert cross(there).records == 0
