@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import KafkaException
 from tests.crossing import Crossing, cross
 from tests.integration.command import Writing, committed, isthmus, wait_for, yaml_file
+from tests.integration.grouped import PARTITIONS, assert_exact, commit_at_random, flow_with_groups, write_plain
 from tests.integration.mirrormaker import MirrorMaker
 from tests.integration.sources import KEPT, Pair, numbered, producer, read, send, write
-from tests.integration.test_groups import PARTITIONS, assert_exact, commit_at_random, flow_with_groups, write_plain
 
 from isthmus.engine.adopt import Exchange, Handover
 from isthmus.errors import RivalError, TargetError
