@@ -26,10 +26,10 @@ check: $(READY) ## Format, lint, types, layers, unit and property tests (under 9
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q tests/unit tests/property
+	$(BIN)/pytest -q -n 2 tests/unit tests/property
 
 test: check ## Everything: check, then tests with real brokers, Spark and faults
-	$(BIN)/pytest tests --durations=12 --ignore=tests/unit --ignore=tests/property
+	$(BIN)/pytest tests -n 2 --dist loadfile --durations=20 --ignore=tests/unit --ignore=tests/property
 
 demo: $(READY) ## Two clusters, a replication, a kill in the middle, a proof
 	$(BIN)/isthmus demo

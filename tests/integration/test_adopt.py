@@ -21,12 +21,14 @@ from tests.integration.mirrormaker import MirrorMaker
 from tests.integration.sources import KEPT, Pair, numbered, producer, read, send, write
 
 from isthmus.engine.adopt import Exchange, Handover
+from isthmus.engine.survey import beside
 from isthmus.errors import RivalError, TargetError
 from isthmus.lab import Lab
 from isthmus.lab.oracle import compare, read_topic
 from isthmus.mm2.formats import Checkpoint, Heartbeat, OffsetSync
 from isthmus.mm2.progress import CONNECTOR, java_partition, parse_progress, progress_key, progress_value
 from isthmus.model import Flow
+from isthmus.wire.cluster import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -99,6 +101,7 @@ def test_mirrormaker_isthmus_and_mirrormaker_again_copy_every_record_once(
             mirror.until(lambda: copied(lab, remote) > 2_000, "it copies", LONG_S)
             with pytest.raises(RivalError, match="MirrorMaker 2 still runs"):
                 taken(flow)
+            assert "runs beside this flow" in asyncio.run(_word_of_warning(flow))
             places = commit_at_random(lab, alias, topic_name, groups=6)
             mirror.until(lambda: len(read(lab["west"].bootstrap, f"{alias}.checkpoints.internal")), "groups", LONG_S)
             mirror.kill()
@@ -128,6 +131,16 @@ def test_mirrormaker_isthmus_and_mirrormaker_again_copy_every_record_once(
             total = sum(committed(lab["east"].bootstrap, topic_name))
             mirror.until(lambda: copied(lab, remote) >= total, "it copies the rest", LONG_S)
     assert proven(lab, topic_name, alias) == total
+
+
+async def _word_of_warning(flow: Flow) -> str:
+    """What a run says of a MirrorMaker 2 that is still there."""
+    target = Client(flow.target)
+    try:
+        await target.start()
+        return await beside(target, flow)
+    finally:
+        target.close()
 
 
 def _believed(lab: Lab, flow: Flow) -> dict[tuple[str, int], int]:

@@ -6,6 +6,7 @@ Groups are made, and both logs are read, by librdkafka; what is published is rea
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -38,7 +39,7 @@ from isthmus.engine.offsets.view import GroupsReader, GroupsView
 from isthmus.lab import Lab
 from isthmus.mm2.formats import Checkpoint, Heartbeat, OffsetSync
 from isthmus.mm2.progress import CONNECTOR, progress_key
-from isthmus.model import Flow
+from isthmus.model import Flow, Start
 from isthmus.model import TopicPartition as SourcePartition
 
 pytestmark = [pytest.mark.integration]
@@ -347,3 +348,21 @@ def test_records_that_are_none_of_ours_are_left_out_and_counted(lab: Lab, topic_
     found = {one.partition: one.downstream for one in checkpoints_of(lab, alias) if one is not None}
     assert found == {0: 5, 1: 6}
     assert view(flow).skipped == 4
+
+
+def test_a_group_that_stands_before_the_start_of_the_flow_gets_no_offset(lab: Lab, topic_name: str, alias: str) -> None:
+    """What it wants next was never copied: any offset of the target would leave that out."""
+    east = lab["east"].bootstrap
+    lab["east"].create_topic(topic_name, PARTITIONS)
+    write_plain(east, topic_name, 500, "before ")
+    flow = dataclasses.replace(flow_with_groups(lab, topic_name, alias), starts=(Start(at="latest"),))
+    cross(flow)
+    write_plain(east, topic_name, 500, "after ")
+    commit(east, f"{alias}-early", topic_name, dict.fromkeys(range(PARTITIONS), 10))
+    commit(east, f"{alias}-late", topic_name, dict.fromkeys(range(PARTITIONS), 150))
+
+    cross(flow)
+
+    assert {place[0] for place in checkpoints(lab, alias)} == {f"{alias}-late"}
+    states = {row.group: row.state for row in view(flow).rows}
+    assert states == {f"{alias}-early": "skipped", f"{alias}-late": "exact"}

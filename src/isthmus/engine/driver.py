@@ -26,7 +26,7 @@ from isthmus.engine.rights import hidden_topics, missing_rights, probe_id, refus
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.steering import Steering
-from isthmus.engine.survey import chosen_topics, refuse_nothing, refuse_own_copies, refuse_uncreatable
+from isthmus.engine.survey import beside, chosen_topics, refuse_nothing, refuse_own_copies, refuse_uncreatable
 from isthmus.engine.upkeep import Upkeep
 from isthmus.errors import BrokerUnreachable, IsthmusError, LoopError, RivalError, SourceError, TargetError, WireError
 from isthmus.model import REGISTER, Flow, TopicPartition
@@ -178,6 +178,8 @@ class Driver:
         await self.dispatch.fence().one(probe_id(self.flow))
         await refuse_uncreatable(self._source, self._target, self.flow, names)
         self.scene.note((await plan_flow(self._source, self._target, self.flow)).summary())
+        if word := await beside(self._target, self.flow):
+            self.scene.note(word)
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
         self.steering.begin(until_caught_up=self._until_caught_up)

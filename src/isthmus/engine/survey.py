@@ -17,13 +17,14 @@ from isthmus.engine.control import ControlView
 from isthmus.engine.orders import Stop
 from isthmus.engine.rights import Watch, hidden_topics
 from isthmus.engine.sync import SettingRules
-from isthmus.errors import BrokerRefused, SourceError, TargetError
+from isthmus.errors import BrokerRefused, SourceError, TargetError, WireError
 from isthmus.mm2.filters import TopicFilter, choose, named_topics
 from isthmus.mm2.policy import remote_topic
 from isthmus.model import NO_ID, Flow, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.admin import NewTopic, grow_topic, try_create_topics, wait_for_topics
 from isthmus.wire.cluster import Client
+from isthmus.wire.groups import CONNECT, IDLE, list_groups
 from isthmus.wire.settings import Settings, describe_settings
 
 _LOOKS = 4
@@ -99,6 +100,21 @@ def refuse_own_copies(source: Client, target: Client, flow: Flow, names: list[st
             "or correct the addresses",
             code="SAME_CLUSTER",
         )
+
+
+async def beside(target: Client, flow: Flow) -> str:
+    """A word about a MirrorMaker 2 that works on the same pair of clusters; it may carry other topics, so no more."""
+    group = f"{flow.source.alias}-mm2"
+    try:
+        state = (await list_groups(target, CONNECT)).get(group, "")
+    except WireError:
+        return ""  # not allowed to know
+    if state in IDLE:
+        return ""
+    return (
+        f"MirrorMaker 2 runs beside this flow (Connect group {group} has members): topics that both carry would come "
+        "twice; stop it, and take over with `isthmus adopt`"
+    )
 
 
 async def refuse_uncreatable(source: Client, target: Client, flow: Flow, names: list[str]) -> None:

@@ -98,19 +98,19 @@ async def _step(source: Client, target: Client, stretch: Stretch, most: int, her
     high, start = stretch.high, max(stretch.low.source, stretch.high.source - most)
     here = await read(source, stretch.source, start, high.source, most)
     there = await read(target, stretch.target, max(0, high.target - most), high.target, most)
-    if len(here) and not len(there):
-        return None  # so many markers: nothing to compare with
     return _ends_equal(stretch, start, here, there)
 
 
 def _ends_equal(stretch: Stretch, start: int, here: Seen, there: Seen) -> Span | None:
     """What both have before the end that they share; what is older has left the one log, or the other."""
     count, shared = len(here), min(len(here), len(there))
+    if count and not shared:
+        return None  # never copied, or not there any more: that is no place to go on at
     here.last(shared)
     there.last(shared)
     if here.prints != there.prints:
         return None
-    begin = here.offsets[0] if 0 < shared < count else start
+    begin = here.offsets[0] if shared < count else start
     return Span(stretch.source, begin, stretch.high.source, _runs(here, there))
 
 
