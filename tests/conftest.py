@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from isthmus.lab import ClusterSpec, Lab
+
+# JVMs of tests live for seconds or minutes: what Java's second compiler costs never pays back. Measured with one
+# broker on each side and a Spark run: 42 CPU-seconds instead of 51.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -27,11 +28,14 @@ from tests.integration.sources import (
     wait_until,
 )
 
+from isthmus.engine import survey
 from isthmus.engine.driver import Driver
 from isthmus.engine.orders import Order, Receipt
 from isthmus.errors import WireError
 from isthmus.lab import ClusterSpec, Lab, LabCluster
 from isthmus.observe.status import FlowStatus
+from isthmus.wire.admin import grow_topic
+from isthmus.wire.cluster import Client
 
 pytestmark = pytest.mark.integration
 
@@ -71,6 +75,30 @@ def test_partitions_that_were_added_while_it_was_down_join_too(pair: Pair) -> No
     add_partitions(pair.source.bootstrap, topic, 3)
     pair.write(topic, 30, first=10, partitions=3)
     assert cross(pair.flow()).stopped == ()
+    pair.proven(topic, 40)
+
+
+def test_partitions_that_the_target_shows_late_are_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker answers with its metadata of a moment ago: a run that ends when caught up must not leave them out."""
+    topic = pair.topic("late")
+    pair.write(topic, 10)
+    cross(pair.flow())
+    add_partitions(pair.source.bootstrap, topic, 3)
+    pair.write(topic, 30, first=10, partitions=3)
+    fresh, grown_at = Client.refresh, list[float]()
+
+    async def grow(client: Client, name: str, partitions: int) -> None:
+        await grow_topic(client, name, partitions)
+        grown_at.append(time.monotonic())
+
+    async def late(self: Client, topics: Iterable[str] | None = None) -> None:
+        if self.cluster.alias != "west" or not grown_at or time.monotonic() > grown_at[0] + 1:
+            await fresh(self, topics)
+
+    monkeypatch.setattr(survey, "grow_topic", grow)
+    monkeypatch.setattr(Client, "refresh", late)
+    assert cross(pair.flow()).stopped == ()
+    assert grown_at
     pair.proven(topic, 40)
 
 

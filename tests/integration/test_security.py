@@ -22,6 +22,7 @@ from tests.integration.command import Running, Writing, committed, fill, isthmus
 from tests.integration.secured import MODULES, RECORDS, Place
 from tests.integration.tokens import TokenEndpoint
 
+from isthmus.config.load import load
 from isthmus.errors import SecurityRefused, SourceError
 from isthmus.lab import Lab
 from isthmus.lab.brokers import free_ports
@@ -278,8 +279,9 @@ ONE_BROKER = "replication.factor=1\noffset.storage.replication.factor=1\n"
 @pytest.mark.spark
 @pytest.mark.parametrize("text", [FROM_TLS, FROM_LOGIN, TO_LOGIN], ids=["from TLS", "from a login", "to a login"])
 def test_files_of_mirrormaker_2_with_tls_and_logins_run_as_they_are(
-    place: Place, lab: Lab, tmp_path: Path, text: str
+    place: Place, lab: Lab, tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One of them by the command and Spark, the others in this process: they differ in nothing that Spark would see."""
     topic = unique("orders-")
     source, target = (lab["east"], place.cluster) if text is TO_LOGIN else (place.cluster, lab["west"])
     fill(source, topic, RECORDS)
@@ -296,11 +298,17 @@ def test_files_of_mirrormaker_2_with_tls_and_logins_run_as_they_are(
         "KAFKA_TARGET_BROKERS": login,
         "KAFKA_TARGET_APIKEY": place.doors.password,
     }
-    ended = isthmus("run", file, "--until-caught-up", "-o", "json", env=env, seconds=240)
-    assert ended.code == 0, ended
-    ended.quiet()
+    if text is FROM_TLS:
+        ended = isthmus("run", file, "--until-caught-up", "-o", "json", env=env, seconds=240)
+        assert ended.code == 0, ended
+        ended.quiet()
+        assert place.doors.password not in str(ended)
+    else:
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        (flow,) = load(file).flows
+        assert cross(flow).stopped == ()
     prove(source, target, "source", topic)
-    assert place.doors.password not in str(ended)
 
 
 @pytest.mark.spark

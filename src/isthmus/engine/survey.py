@@ -230,7 +230,8 @@ async def _create_missing(source: Client, target: Client, flow: Flow, names: lis
     created = [topic.name for topic in new if topic.name not in refused]
     if created or grown:
         count = sum(topic.partitions for topic in new) + sum(each.partitions for each in growing)
-        await wait_for_topics(target, [*created, *grown], _NEW_PATIENCE_S + count * _NEW_PARTITION_S)
+        sizes = {topic.name: topic.partitions for topic in new} | {each.target: each.partitions for each in growing}
+        await wait_for_topics(target, [*created, *grown], _NEW_PATIENCE_S + count * _NEW_PARTITION_S, sizes)
     return created, stops + ungrown
 
 

@@ -118,21 +118,24 @@ def refusal(client: Client, what: str, result: Answer) -> BrokerRefused:
     )
 
 
-async def wait_for_topics(client: Client, names: Iterable[str], deadline_s: float = 60.0) -> None:
-    """Wait until every partition of these topics has a leader, and that leader serves it.
+async def wait_for_topics(
+    client: Client, names: Iterable[str], deadline_s: float = 60.0, least: Mapping[str, int] | None = None
+) -> None:
+    """Wait until every partition of these topics has a leader, and that leader serves it; `least`: so many of each.
 
-    Metadata names a leader before its broker has opened the log: a write in between is refused, and with
-    hundreds of partitions the time in between is seconds.
+    A broker may show a topic that has grown as it was before, for a moment. And metadata names a leader before its
+    broker has opened the log: a write in between is refused, and with hundreds of partitions the time in between is
+    seconds.
     """
-    wanted = set(names)
+    wanted, least = set(names), least or {}
     loop = asyncio.get_running_loop()
     until = loop.time() + deadline_s
     while loop.time() < until:
         await client.refresh(wanted)
-        if all(_led(client, name) for name in wanted) and await _served(client, wanted):
+        if all(_led(client, name, least.get(name, 1)) for name in wanted) and await _served(client, wanted):
             return
         await asyncio.sleep(0.1)
-    missing = sorted(name for name in wanted if not _led(client, name)) or sorted(wanted)
+    missing = sorted(name for name in wanted if not _led(client, name, least.get(name, 1))) or sorted(wanted)
     raise BrokerRefused(f"no leader within {deadline_s:.0f} s for: {', '.join(missing)}", where=client.cluster.alias)
 
 
@@ -145,6 +148,6 @@ async def _served(client: Client, names: set[str]) -> bool:
     return all(error == codes.NONE for _, error in answers.values())
 
 
-def _led(client: Client, name: str) -> bool:
+def _led(client: Client, name: str, least: int) -> bool:
     info = client.topics.get(name)
-    return info is not None and bool(info.partitions) and all(p.leader >= 0 for p in info.partitions.values())
+    return info is not None and len(info.partitions) >= least and all(p.leader >= 0 for p in info.partitions.values())
