@@ -100,5 +100,6 @@ def test_a_flow_on_a_spark_cluster_survives_the_loss_of_a_worker(
         wait_for(lambda: not any(map(is_running, executors)), 60, "executors end with the application")
     (flow,) = ended.json()
     assert sum(lane["failures"] for lane in flow["lanes"]) >= 1
-    assert flow["lag"] == 0
+    # Heartbeats are written to the source as long as the flow runs: one may come after the last look at it.
+    assert {row["lag"] for row in flow["partitions"] if row["topic"] == topic} == {0}
     assert list(tmp_path.glob("isthmus-spark-*")) == []
