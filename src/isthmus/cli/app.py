@@ -17,6 +17,7 @@ from rich.text import Text
 
 from isthmus import __version__
 from isthmus.cli import config, lab
+from isthmus.cli.acls import acls
 from isthmus.cli.adopt import adopt, release
 from isthmus.cli.bench import bench
 from isthmus.cli.demo import demo
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(plan)
 app.command()(doctor)
+app.command()(acls)
 app.command()(positions)
 app.command()(groups)
 app.command()(adopt)

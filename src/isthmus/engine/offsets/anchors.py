@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 
 from isthmus.engine.offsets.align import Edge, read
-from isthmus.errors import BrokerUnreachable, WireError
+from isthmus.errors import BrokerRefused, BrokerUnreachable, WireError
 from isthmus.mm2.formats import OffsetSync, offset_syncs_topic
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
@@ -36,6 +36,12 @@ class Anchors:
         if topic not in client.topics:
             return
         journal = Journal(client, topic)
+        try:
+            await self._follow(journal)
+        except BrokerRefused:
+            return  # not allowed to read it, which is told at the start: groups are followed without
+
+    async def _follow(self, journal: Journal) -> None:
         if self._cursor < 0:
             self._cursor = await journal.beginning()
         end = await journal.end()

@@ -190,7 +190,12 @@ class GroupKeeper:
                 self._written[group, tp] = one.committed.offset, one.translated
         bad = set(refused.values()) - {codes.UNKNOWN_MEMBER_ID, *codes.MOVING}
         if bad:  # a member that came just now is the business of the next round
-            self._tell(f"offsets of group {group} are not written on the target: {codes.name(min(bad))}")
+            rights = {
+                codes.GROUP_AUTHORIZATION_FAILED: f"group {group}",
+                codes.TOPIC_AUTHORIZATION_FAILED: "the copies",
+            }
+            hint = f"; grant READ on {rights[min(bad)]}" if min(bad) in rights else ""
+            self._tell(f"offsets of group {group} are not written on the target: {codes.name(min(bad))}{hint}")
 
 
 def _is_news(one: Standing, known: tuple[int, int] | None) -> bool:
