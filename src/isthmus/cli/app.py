@@ -20,6 +20,7 @@ from isthmus.cli import config, lab
 from isthmus.cli.acls import acls
 from isthmus.cli.adopt import adopt, release
 from isthmus.cli.bench import bench
+from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
 from isthmus.cli.groups import groups
@@ -41,6 +42,7 @@ app.command()(run)
 app.command()(plan)
 app.command()(doctor)
 app.command()(acls)
+app.command()(check)
 app.command()(positions)
 app.command()(groups)
 app.command()(adopt)

@@ -138,6 +138,44 @@ class Wishing:
     async def __aexit__(self, *_: object) -> None:
         self._target.close()
 
+    async def driver(self) -> str:
+        """Who drives the flow now, told by a lease that is renewed while we look; empty: nobody."""
+        seen, until = self._held(), time.monotonic() + control.LEASE_DEAD_AFTER_S
+        cursor = await self._journal.end()
+        while seen and time.monotonic() < until:
+            await asyncio.sleep(0.2)
+            end = await self._journal.end()
+            await self._hear(cursor, end)
+            cursor = end
+            if self._held() not in ("", seen):
+                lease = self._view.values["lease"]
+                return f"process {lease.get('pid')} on {lease.get('host')}"
+        return ""
+
+    def _held(self) -> str:
+        lease = self._view.values.get("lease", {"released": True})
+        return "" if lease.get("released") else f"{lease.get('driver')} {lease.get('count')}"
+
+    def paused(self) -> Paused:
+        return paused(self._view)
+
+    async def until_left(self, topic: str, seconds: float) -> None:
+        """Wait until no lane reports this source topic any more, or so long."""
+        cursor, until = await self._journal.end(), time.monotonic() + seconds
+        while self._carried(topic) and time.monotonic() < until:
+            await asyncio.sleep(0.2)
+            end = await self._journal.end()
+            await self._hear(cursor, end)
+            cursor = end
+
+    def _carried(self, topic: str) -> bool:
+        reports = self._view.under("status/").values()
+        return any(row[0] == topic for report in reports for row in report.get("positions", ()))
+
+    async def forget(self, topic: str) -> None:
+        """Take the ids of a source topic off the record: of one that is gone for good, on both sides."""
+        await control.write(self._journal, {f"topic/{topic}": None})
+
     async def pause(self, topics: frozenset[str]) -> Answer:
         now = paused(self._view)
         wanted = Paused(everything=now.everything or not topics, topics=now.topics | topics)
