@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.crossing import QUICK, RECORDS_ONLY
 from tests.integration.command import unique
@@ -73,3 +74,15 @@ class Place:
         verdict = compare(self.cluster.bootstrap, topic, self.cluster.bootstrap, copy)
         assert verdict.equal, verdict
         return verdict.records
+
+
+def holding(secrets: list[str], *folders: Path) -> list[str]:
+    """Every file in these folders that has one of the secrets in it."""
+    found = []
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        try:
+            data = path.read_bytes()
+        except OSError:
+            continue  # a folder, or gone meanwhile
+        found += [f"{path}: secret {at}" for at, secret in enumerate(secrets) if secret.encode() in data]
+    return found

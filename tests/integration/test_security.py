@@ -19,16 +19,17 @@ import psutil
 import pytest
 from tests.crossing import Crossing, cross
 from tests.integration.command import Running, Writing, committed, fill, isthmus, prove, topics_of, unique, wait_for
-from tests.integration.secured import MODULES, RECORDS, Place
+from tests.integration.secured import MODULES, RECORDS, Place, holding
 from tests.integration.tokens import TokenEndpoint
 
 from isthmus.config.load import load
+from isthmus.engine.doctor import examine_flow
 from isthmus.errors import SecurityRefused, SourceError
 from isthmus.lab import Lab
 from isthmus.lab.brokers import free_ports
 from isthmus.lab.doors import BRIEF_MS, Doors
 from isthmus.lab.identities import Authority, Issued
-from isthmus.model import Cluster, Topics
+from isthmus.model import Cluster, Flow, Topics
 from isthmus.wire.cluster import Client
 from isthmus.wire.dial import dial
 from isthmus.wire.link import Link
@@ -311,6 +312,29 @@ def test_files_of_mirrormaker_2_with_tls_and_logins_run_as_they_are(
     prove(source, target, "source", topic)
 
 
+def test_the_doctor_tells_of_chains_names_ends_and_logins(place: Place) -> None:
+    """Certificates of the lab end within a day."""
+    tls = {"security_protocol": "SSL", **place.trust()}
+    found = _safety(place.flow("SASLTLS", security_protocol="SASL_SSL", **place.trust(), **place.login("PLAIN")))
+    assert ("login", "ok", "PLAIN as User:token") in found
+    said = [text for check, outcome, text in found if (check, outcome) == ("tls", "warn")]
+    assert any("the certificate of broker 1" in text and "in 1 days" in text for text in said), said
+    assert any("the authority in the trust store (CN=lab authority)" in text for text in said), said
+    unnamed = _safety(place.flow("ELSEWHERE", **tls, ssl_endpoint_identification_algorithm=""))
+    assert ("tls", "warn", "names in certificates are not checked") in unnamed
+    for listener, says in (("EXPIRED", "certificate has expired"), ("ELSEWHERE", "is not for `127.0.0.1`")):
+        failed = [row for row in _safety(place.flow(listener, **tls)) if row[1] == "fail"]
+        assert {check for check, _, _ in failed} == {"tls"}
+        assert all(says in text for _, _, text in failed), failed
+
+
+def _safety(flow: Flow) -> list[tuple[str, str, str]]:
+    checks = asyncio.run(examine_flow(flow))
+    return [
+        (c.check, c.outcome.value, c.text) for c in checks if c.check in ("tls", "login") or c.outcome.value == "fail"
+    ]
+
+
 @pytest.mark.spark
 def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, tmp_path: Path) -> None:
     topic, alias, key_password = unique("hidden-"), unique("far"), "key-password-of-isthmus"
@@ -366,15 +390,3 @@ def copied(place: Place, topic: str) -> bool:
 def _page(port: int, page: str) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}/", timeout=30) as answer:
         return str(answer.read().decode())
-
-
-def holding(secrets: list[str], *folders: Path) -> list[str]:
-    """Every file in these folders that has one of the secrets in it."""
-    found = []
-    for path in (path for folder in folders for path in folder.rglob("*")):
-        try:
-            data = path.read_bytes()
-        except OSError:
-            continue  # a folder, or gone meanwhile
-        found += [f"{path}: secret {at}" for at, secret in enumerate(secrets) if secret.encode() in data]
-    return found

@@ -97,6 +97,12 @@ class Link:
     def in_flight(self) -> int:
         return len(self._pending)
 
+    def peer(self) -> tuple[bytes, str] | None:
+        """The broker's certificate (DER) and the version of TLS that is spoken; None: in clear."""
+        if not isinstance(self._sock, ssl.SSLSocket):
+            return None
+        return self._sock.getpeercert(binary_form=True) or b"", self._sock.version() or ""
+
     def send(self, message: Message, version: int, timeout_s: float | None = None) -> asyncio.Future[Answer]:
         """Queue one request at a fixed version; the future holds the decoded answer."""
         frame = self._encoded(message, version)
