@@ -19,7 +19,7 @@ import psutil
 import pytest
 from tests.crossing import Crossing, cross
 from tests.integration.command import Running, Writing, committed, fill, topics_of, unique, wait_for
-from tests.integration.secured import MODULES, RECORDS, Place, holding
+from tests.integration.secured import MODULES, RECORDS, Place, holding, keeping_what_is_removed
 from tests.integration.tokens import TokenEndpoint
 
 from isthmus.engine.doctor import examine_flow
@@ -269,7 +269,7 @@ def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, t
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{left}/events"}
     conf |= {"spark.ui.enabled": "true", "spark.ui.port": str(port)}
     words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    env = {"TMPDIR": str(left), "SPARK_LOCAL_DIRS": str(left)}
+    env = {"TMPDIR": str(left), "SPARK_LOCAL_DIRS": str(left)} | keeping_what_is_removed(tmp_path / "keeper", left)
     with Running("run", file, *words, env=env) as running:
         wait_for(lambda: copied(place, f"{alias}.{topic}"), 120, "records")
         shown = [" ".join(process.cmdline()) for process in (psutil.Process(running.pid), *running.family())]
@@ -282,6 +282,7 @@ def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, t
     assert place.prove_copy(topic, f"{alias}.{topic}") == RECORDS
     assert holding([alias], place.cluster.log_dir(1)), "what is there is not found"
     assert list((left / "events").rglob("*")), "there is no event log"
+    assert holding([alias], left / "removed"), "the orders that Spark was given are not found"
     assert holding(secrets, left, place.cluster.log_dir(1)) == []
     for secret in secrets:
         assert secret not in "\n".join([*shown, str(ended)])
