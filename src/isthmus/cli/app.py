@@ -29,6 +29,7 @@ from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.run import run
 from isthmus.cli.steer import apply, pause, resume, throttle
+from isthmus.cli.verify import verify
 from isthmus.errors import IsthmusError
 
 app = typer.Typer(
@@ -45,6 +46,7 @@ app.command()(acls)
 app.command()(check)
 app.command()(positions)
 app.command()(groups)
+app.command()(verify)
 app.command()(adopt)
 app.command()(release)
 app.command()(pause)
