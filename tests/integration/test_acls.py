@@ -172,9 +172,9 @@ def test_a_flow_with_all_it_keeps_runs_with_exactly_the_rules_that_are_listed(cl
         write(east, named, numbered(20, first=20, partitions=2))
         wait_until(lambda: own_settings(west, copy).get("segment.ms") == "7000000", "settings follow", 120)
         wait_until(lambda: partition_count(west, copy) == 2, "partitions follow", 120)
-        wait_until(lambda: _offset(west, group, copy) == 7, "offsets of the group follow", 120)
+        wait_until(lambda: _next(west, group, copy) == b"v7", "offsets of the group follow", 120)
         for topic in topics:
-            wait_until(functools.partial(_is_copied, ada, topic), topic, 120)
+            crossing.until(lambda _, topic=topic: _is_copied(ada, topic), 60)  # type: ignore[misc]
         status = crossing.until(lambda now: now.records > 0)
         said = [event for event in status.events if "AUTHORIZATION" in event or "right" in event]
         assert (status.stopped, said) == ((), [])
@@ -247,14 +247,19 @@ def _is_named(who: Tenant, rule: Rule) -> bool:
     return about == {(rule["cluster"], rule["resource"], rule["principal"])} and rule["operation"] in operations
 
 
-def _offset(bootstrap: str, group: str, topic: str) -> int:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+def _next(bootstrap: str, group: str, topic: str) -> bytes | None:
+    """The record that the group would read next; None while it has no offset."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer(settings)
     try:
         (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+        if found.offset < 0:
+            return None
+        consumer.assign([found])
+        message = consumer.poll(30)
+        return None if message is None or message.error() else message.value()
     except KafkaException:
-        return -1  # the cluster has its very first group
-    else:
-        return found.offset
+        return None  # the cluster has its very first group
     finally:
         consumer.close()
 

@@ -293,11 +293,12 @@ class Driver:
 
     async def _make_order(self, lane: int) -> Order | None:
         """None when the lane has nothing to do."""
+        since = await self.journal.end()
         held, resting = self.steering.paused, self.dispatch.resting
         sources = [tp for tp in self._roster.of_lane(lane) if tp not in resting and not held.holds(tp.topic)]
         if not sources or lane >= self.flow.lanes:
             return None
-        order = await self.dispatch.make_order(lane, sources, self.view, self.steering.topic_rates)
+        order = await self.dispatch.make_order(lane, sources, self.view, self.steering.topic_rates, since)
         return None if self._stopping.is_set() else order
 
     def _note_once(self, text: str) -> None:

@@ -30,7 +30,7 @@ from isthmus.wire.rights import allowed_on_topics
 
 STEM = "isthmus-check-"
 _EVENTS = 10
-_LANES_LET_GO_S = 15.0
+_LANES_LET_GO_S = 60.0
 _OURS = {"source": ("WRITE", "READ", "DELETE"), "target": ("READ", "DELETE")}
 
 
@@ -229,14 +229,14 @@ class Probe:
         """Delete the topic on both sides; says what is left, and never raises."""
         if not self._made:
             return []
-        paused = await self._tried(self._let_go())
-        left = [f"topic {self._topic} is left on {self._flow.source.alias}"] * (
-            not await self._tried(self._delete(self._source, self._topic))
-        )
-        left += [f"topic {self._copy} is left on {self._flow.target.alias}"] * (
-            not await self._tried(self._delete_copy())
-        )
-        if paused and not await self._tried(self._resume()):
+        await self._tried(self._let_go())
+        left = []
+        if not await self._tried(self._delete(self._source, self._topic)):
+            left.append(f"topic {self._topic} is left on {self._flow.source.alias}")
+        if not await self._tried(self._delete_copy()):
+            left.append(f"topic {self._copy} is left on {self._flow.target.alias}")
+        # Also after a pause that was refused: the wish stands in the control topic, and would keep later runs waiting.
+        if not await self._tried(self._resume()):
             left.append(f"{self._topic} is left paused (`isthmus resume --topic {self._topic}`)")
         return left
 
@@ -264,9 +264,14 @@ class Probe:
             await asyncio.sleep(0.1)
 
     async def _delete_copy(self) -> None:
-        """Not before the driver has looked at the source again: it might be creating the copy just now."""
-        await asyncio.sleep(self._flow.tuning.refresh_seconds)
+        """Not before the driver has looked at the source again, as it does at every wish: it might be creating the copy
+        just now, or would take a copy that is gone, while its topic is not, for a loss."""
+        await self._tried(self._ask_again())
         await self._delete(self._target, self._copy)
+
+    async def _ask_again(self) -> None:
+        async with Wishing(self._flow) as wishing:
+            await wishing.pause(frozenset({self._topic}))
 
     async def _resume(self) -> None:
         async with Wishing(self._flow) as wishing:

@@ -25,6 +25,7 @@ from isthmus.wire.journal import Journal
 
 PAUSE, THROTTLE, SETTINGS = "wish/pause", "wish/throttle", "wish/settings"
 HEARD = "heard"
+_LANE_SILENT_S = 10.0  # lanes report about once a second
 _HEARD_WITHIN_S = 10.0
 # What may change under a running flow. Everything else decides where records go, or who we are.
 LIVE = (
@@ -160,17 +161,23 @@ class Wishing:
         return paused(self._view)
 
     async def until_left(self, topic: str, seconds: float) -> None:
-        """Wait until no lane reports this source topic any more, or so long."""
+        """Wait until no lane reports this source topic any more, or so long. A lane that carried nothing else falls
+        silent."""
         cursor, until = await self._journal.end(), time.monotonic() + seconds
-        while self._carried(topic) and time.monotonic() < until:
+        reported, silent_at = self._reported(topic), time.monotonic() + _LANE_SILENT_S
+        while reported and time.monotonic() < min(until, silent_at):
             await asyncio.sleep(0.2)
             end = await self._journal.end()
             await self._hear(cursor, end)
-            cursor = end
+            cursor, now = end, self._reported(topic)
+            if now != reported:
+                reported, silent_at = now, time.monotonic() + _LANE_SILENT_S
 
-    def _carried(self, topic: str) -> bool:
-        reports = self._view.under("status/").values()
-        return any(row[0] == topic for report in reports for row in report.get("positions", ()))
+    def _reported(self, topic: str) -> dict[str, int]:
+        """Lanes whose last report has the topic, with when they wrote it."""
+        reports = self._view.under("status/").items()
+        lanes = [key for key, report in reports if any(row[0] == topic for row in report.get("positions", ()))]
+        return {key: self._view.times_ms[key] for key in lanes}
 
     async def forget(self, topic: str) -> None:
         """Take the ids of a source topic off the record: of one that is gone for good, on both sides."""

@@ -18,6 +18,7 @@ from kafka.protocol.admin.groups import DescribeGroupsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import EndTxnRequest
 
+from isthmus.errors import BrokerUnreachable
 from isthmus.wire import codes
 from isthmus.wire.access import OPERATIONS
 from isthmus.wire.cluster import Client
@@ -71,21 +72,28 @@ async def allowed_on_groups(client: Client, groups: Iterable[str]) -> dict[str, 
     """Operations that are allowed on each group, whether it exists or not; None where its broker cannot tell now."""
     waiting, found = sorted(set(groups)), dict[str, Allowed | None]()
     for node in sorted(client.nodes) if waiting else ():
-        link = await client.link(node)
-        if link.offer.best(DescribeGroupsRequest.API_KEY, _GROUPS_CEILING, _GROUPS_FLOOR) < 0:
-            continue
-        for at in range(0, len(waiting), _GROUPS_AT_ONCE):
-            message = DescribeGroupsRequest(
-                groups=waiting[at : at + _GROUPS_AT_ONCE], include_authorized_operations=True
-            )
-            answer = await client.call(node, message, _GROUPS_CEILING, floor=_GROUPS_FLOOR)
-            for group in answer.groups:
-                if group.error_code == codes.GROUP_AUTHORIZATION_FAILED:
-                    found[group.group_id] = frozenset()
-                elif group.error_code == codes.NONE:
-                    found[group.group_id] = _operations(group)
+        try:
+            found |= await _told_of_groups(client, node, waiting)
+        except BrokerUnreachable:
+            continue  # a start must not fail for one broker that is down
         waiting = [name for name in waiting if name not in found]  # others have another coordinator
     return found | dict.fromkeys(waiting)
+
+
+async def _told_of_groups(client: Client, node: int, names: list[str]) -> dict[str, Allowed | None]:
+    """What one broker says of groups that it looks after, or that we may not even see."""
+    link, found = await client.link(node), dict[str, Allowed | None]()
+    if link.offer.best(DescribeGroupsRequest.API_KEY, _GROUPS_CEILING, _GROUPS_FLOOR) < 0:
+        return found
+    for at in range(0, len(names), _GROUPS_AT_ONCE):
+        wanted = names[at : at + _GROUPS_AT_ONCE]
+        message = DescribeGroupsRequest(groups=wanted, include_authorized_operations=True)
+        for group in (await client.call(node, message, _GROUPS_CEILING, floor=_GROUPS_FLOOR)).groups:
+            if group.error_code == codes.GROUP_AUTHORIZATION_FAILED:
+                found[group.group_id] = frozenset()
+            elif group.error_code == codes.NONE:
+                found[group.group_id] = _operations(group)
+    return found
 
 
 async def may_write_transactions(client: Client, transactional_id: str) -> Allowed | None:
