@@ -10,37 +10,32 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crossing import QUICK, RECORDS_ONLY, Crossing, InThread, cross, flow_between
+from tests.crossing import QUICK, RECORDS_ONLY, Crossing, InThread, cross
 from tests.integration.sources import (
     KEPT,
-    Row,
     codes,
     forget_clients,
     numbered,
     partition_count,
-    producer,
     read,
-    send,
     stored,
-    unique,
     values,
     wait_until,
     write,
 )
+from tests.integration.twins import assert_once, authors_on, send_round, twins
 
 from isthmus.config.load import load
 from isthmus.engine import writer
 from isthmus.engine.driver import Driver
 from isthmus.errors import LoopError
-from isthmus.lab import ClusterSpec, Lab, LabCluster
+from isthmus.lab import ClusterSpec, Lab
 from isthmus.model import REGISTER, Flow, Naming, Start, Sync, Topics
 from isthmus.observe.status import FlowStatus
 from isthmus.wire.cluster import Client
@@ -48,9 +43,6 @@ from isthmus.wire.transaction import Identity, end, fence
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-KEEP = Naming(policy="identity")
-# Many transactions, and batches of all sizes: some are merged, some pass.
-BUSY = dataclasses.replace(QUICK, commit_interval_ms=50, merge_below_bytes=2_000)
 HOUR_MS = 3_600_000
 
 
@@ -60,60 +52,6 @@ def lab() -> Iterator[Lab]:
     with Lab([ClusterSpec(name=name) for name in ("east", "west", "far")]) as clusters:
         yield clusters
     forget_clients()
-
-
-def twins(lab: Lab, topic: str, here: str = "east", there: str = "west", **changes: Any) -> tuple[Flow, Flow]:
-    """There and back, under aliases of their own: that they are twins is known by cluster ids."""
-    settings = {"naming": KEEP, "tuning": BUSY, **changes}
-    forth = flow_between(lab, topic, source=here, target=there, alias=unique("e"), cut_from=(there,), **settings)
-    back = flow_between(lab, topic, source=there, target=here, alias=unique("w"), cut_from=(here,), **settings)
-    return forth, back
-
-
-class Author(threading.Thread):
-    """Writes to both partitions until told to end, plain or in transactions of which every third is aborted."""
-
-    def __init__(self, cluster: LabCluster, topic: str, name: str, *, transactional: bool) -> None:
-        super().__init__(daemon=True)
-        self.name = name
-        self.written: dict[int, list[bytes]] = {0: [], 1: []}
-        self.ended = threading.Event()
-        self.error: BaseException | None = None
-        self._topic = topic
-        more = {"transactional_id": unique(name)} if transactional else {"compression_type": "lz4"}
-        self._producer = producer(cluster.bootstrap, linger_ms=1, batch_num_messages=7, **more)
-        self._transactional = transactional
-
-    def run(self) -> None:
-        try:
-            for turn in itertools.count():
-                if self.ended.wait(0.02):
-                    return
-                self._write(turn)
-        except BaseException as error:  # noqa: BLE001 - handed to the test that waits
-            self.error = error
-
-    def _write(self, turn: int) -> None:
-        rows: list[Row] = [
-            {"value": f"{self.name}-{turn}-{n}".encode(), "key": b"%d" % n, "partition": n % 2} for n in range(20)
-        ]
-        aborted = self._transactional and turn % 3 == 2
-        if self._transactional:
-            self._producer.begin_transaction()
-        send(self._producer, self._topic, rows)
-        if aborted:
-            self._producer.abort_transaction(60)
-            return
-        if self._transactional:
-            self._producer.commit_transaction(60)
-        for row in rows:
-            self.written[int(row["partition"])].append(row["value"])
-
-    def stop(self) -> None:
-        self.ended.set()
-        self.join(60)
-        if self.error is not None:
-            raise self.error
 
 
 @pytest.fixture
@@ -134,31 +72,6 @@ def rotating(monkeypatch: pytest.MonkeyPatch) -> list[Identity]:
 
     monkeypatch.setattr(writer, "end", used_up)
     return handed
-
-
-def assert_once(cluster: LabCluster, topic: str, authors: list[Author]) -> None:
-    """Everything that was written on either side, once, in the order of each author."""
-    for partition in (0, 1):
-        found = values(cluster.bootstrap, topic, partition)
-        doubled = [value for value, count in Counter(found).items() if count > 1]
-        assert not doubled, f"{len(doubled)} records twice, such as {doubled[0]!r}"
-        expected = [value for author in authors for value in author.written[partition]]
-        assert sorted(v for v in found if v) == sorted(expected)
-        for author in authors:
-            own = [value for value in found if value and value.startswith(author.name.encode() + b"-")]
-            assert own == author.written[partition]
-
-
-def send_round(lab: Lab, topic: str, authors: list[Author]) -> None:
-    """A last record there, one back when it has arrived, and one there again, in each partition."""
-    for turn, (here, there) in enumerate((("east", "west"), ("west", "east"), ("east", "west"))):
-        author = next(a for a in authors if a.name == f"{here}-plain")
-        value = f"{author.name}-last-{turn}".encode()
-        for partition in (0, 1):
-            write(lab[here].bootstrap, topic, [{"value": value, "partition": partition}])
-            author.written[partition].append(value)
-        arrived = [(partition, None, value) for partition in (0, 1)]
-        wait_until(lambda: set(arrived) <= set(read(lab[there].bootstrap, topic)), f"{value!r} on {there}")  # noqa: B023
 
 
 def flows_of(lab: Lab, folder: Path, topic: str, *ends: str) -> list[Flow]:
@@ -212,11 +125,7 @@ def test_both_directions_under_load_through_restarts_and_new_producer_ids(
     lab["east"].create_topic(topic_name, 2, configs=KEPT)
     lab["west"].create_topic(topic_name, 2, configs=KEPT)
     there, back = twins(lab, topic_name)
-    authors = [
-        Author(lab[side], topic_name, f"{side}-{kind}", transactional=kind == "transactions")
-        for side in ("east", "west")
-        for kind in ("plain", "transactions")
-    ]
+    authors = authors_on(lab, topic_name, "east", "west")
     for start in range(2):
         with Crossing(there) as one, Crossing(back) as other:
             if start == 0:  # topics that are empty on both sides need no word about where to start
