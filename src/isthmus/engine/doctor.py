@@ -17,7 +17,8 @@ from pathlib import Path
 from isthmus.engine import fitness
 from isthmus.engine.abilities import Finding, Severity, lacking
 from isthmus.engine.checks import Check, Outcome, fail, failed, of_right, ok, warn
-from isthmus.engine.plan import Plan, clients, plan_all, reach
+from isthmus.engine.plan import Plan, plan_all
+from isthmus.engine.sides import clients, reach
 from isthmus.engine.spark import refuse_unfit
 from isthmus.errors import IsthmusError, MachineError, PartitionStopped, SourceError, TargetError
 from isthmus.machine import java, java_version

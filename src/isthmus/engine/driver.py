@@ -25,13 +25,13 @@ from isthmus.engine.registrar import RECORD, Registrar
 from isthmus.engine.rights import hidden_topics, missing_rights, probe_id, refuse_unallowed, told
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
+from isthmus.engine.sides import reach, unconnected
 from isthmus.engine.steering import Steering
 from isthmus.engine.survey import beside, chosen_topics, refuse_nothing, refuse_own_copies, refuse_uncreatable
 from isthmus.engine.upkeep import Upkeep
 from isthmus.errors import BrokerUnreachable, IsthmusError, LoopError, RivalError, SourceError, TargetError, WireError
 from isthmus.model import REGISTER, Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
-from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
 
@@ -66,9 +66,7 @@ class Driver:
         self._until_caught_up = until_caught_up
         self._take_over = take_over
         self._forget = forget
-        timeout_s = flow.tuning.request_timeout_ms / 1000
-        self._source = Client(flow.source, timeout_s=timeout_s)
-        self._target = Client(flow.target, timeout_s=timeout_s)
+        self._source, self._target = unconnected(flow)
         self.journal = Journal(self._target, flow.control_topic)
         self._lease = Lease(flow, self.journal)
         self.view = ControlView()
@@ -166,8 +164,8 @@ class Driver:
 
     async def _start(self) -> None:
         self.scene.show("starting")
-        await self._reach(self._source, SourceError)
-        await self._reach(self._target, TargetError)
+        await reach(self._source, SourceError)
+        await reach(self._target, TargetError)
         self._look_at_abilities()
         names = await chosen_topics(self._source, self.flow)
         hidden = await hidden_topics(self._source, self.flow)
@@ -217,12 +215,6 @@ class Driver:
         for each in lacks:
             if each.severity is Severity.limits:
                 self.scene.note(str(each))
-
-    async def _reach(self, client: Client, kind: type[IsthmusError]) -> None:
-        try:
-            await client.start()
-        except BrokerUnreachable as error:
-            raise kind(error.message, where=error.where, hint=error.hint, code=error.code) from error
 
     async def _read_control(self) -> None:
         start, self._cursor = await self.journal.beginning(), await self.journal.end()
