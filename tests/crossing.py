@@ -15,9 +15,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
-from isthmus.engine.driver import Driver, LaneRunner
+from isthmus.engine.driver import Driver
 from isthmus.engine.lane import run_order
-from isthmus.engine.orders import Order, Receipt
+from isthmus.engine.orders import LaneRunner, Order, Receipt
 from isthmus.lab import Lab
 from isthmus.model import Cluster, Flow, Mm2Topics, Sync, Topics, Tuning
 from isthmus.observe.status import FlowStatus

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +36,7 @@ from isthmus.config.load import load
 from isthmus.engine import writer
 from isthmus.engine.driver import Driver
 from isthmus.errors import LoopError
-from isthmus.lab import ClusterSpec, Lab
+from isthmus.lab import ClusterSpec, Lab, LabCluster
 from isthmus.model import REGISTER, Flow, Naming, Start, Sync, Topics
 from isthmus.observe.status import FlowStatus
 from isthmus.wire.cluster import Client
@@ -86,6 +87,12 @@ def flows_of(lab: Lab, folder: Path, topic: str, *ends: str) -> list[Flow]:
     return [dataclasses.replace(flow, **changes) for flow in load(file).flows]
 
 
+def is_free(target: LabCluster, flow: Flow) -> bool:
+    """Whether the flow's last driver has released its lease."""
+    values = [value or b"" for _, key, value in read(target.bootstrap, flow.control_topic) if key == b"lease"]
+    return bool(json.loads(values[-1])["released"])
+
+
 async def all_cross(flows: list[Flow]) -> list[FlowStatus]:
     return await asyncio.gather(*(Driver(flow, InThread(), until_caught_up=True).run() for flow in flows))
 
@@ -111,12 +118,14 @@ def test_a_flow_that_does_not_know_of_the_way_back_is_refused_and_ended(lab: Lab
         write(lab["far"].bootstrap, topic_name, numbered(5, first=10))
         assert cross(back).records == 5
         wait_until(lambda: running.error is not None, "the careless flow ends")
+    assert is_free(lab["far"], careless)
     with pytest.raises(LoopError) as caught:
-        cross(careless, take_over=True)  # or the lease of the one that failed would be waited for
+        cross(careless)
+    assert is_free(lab["far"], careless)
     for error in (running.error, caught.value):
         assert isinstance(error, LoopError)
         assert (error.code, "cut_from: [far]" in error.hint) == ("UNCUT", True)
-    assert cross(there, take_over=True).records == 0
+    assert cross(there).records == 0
 
 
 def test_both_directions_under_load_through_restarts_and_new_producer_ids(
@@ -242,10 +251,10 @@ def test_a_lost_register_is_refused_on_both_sides_of_it(lab: Lab, tmp_path: Path
     assert isinstance(running.error, LoopError)
     for flow in (there, back):
         with pytest.raises(LoopError, match="deleted or made anew") as caught:
-            cross(flow, take_over=True)
+            cross(flow)
         assert caught.value.code == "REGISTER_LOST"
         assert f"--forget {REGISTER}" in caught.value.hint
     assert len(values(lab["east"].bootstrap, topic_name)) == 10
 
-    assert cross(there, forget=(REGISTER,), take_over=True).records == 0
+    assert cross(there, forget=(REGISTER,)).records == 0
     assert cross(there).records == 0

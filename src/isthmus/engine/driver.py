@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from isthmus.engine import control
 from isthmus.engine.abilities import Severity, lacking, refuse_blocked
@@ -19,7 +19,7 @@ from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.lease import Lease, rival
 from isthmus.engine.offsets.keeper import GroupKeeper
-from isthmus.engine.orders import Order, Receipt
+from isthmus.engine.orders import LaneRunner, Order, Receipt
 from isthmus.engine.plan import plan_flow
 from isthmus.engine.registrar import RECORD, Registrar
 from isthmus.engine.rights import hidden_topics, missing_rights, probe_id, refuse_unallowed, told
@@ -39,12 +39,6 @@ _SNAPSHOT_EVERY_S = 60.0
 _RETRY_REFUSED_EVERY_S = 60.0
 _LONGEST_PAUSE_S = 10.0
 _RETRIED = frozenset({"TARGET_REFUSED", "SOURCE_REFUSED"})  # refusals that an operator may have lifted
-
-
-class LaneRunner(Protocol):
-    """Runs one order somewhere and returns its receipt; raises when the attempt was lost."""
-
-    async def run(self, order: Order) -> Receipt: ...
 
 
 class Driver:
@@ -107,6 +101,9 @@ class Driver:
                     work.cancel()
                 await asyncio.gather(*self._standing, self.steering.end(), return_exceptions=True)
             await self._finish()
+        except IsthmusError:
+            await self._let_go()
+            raise
         finally:
             for work in self._standing:  # a start that failed has left some
                 work.cancel()
@@ -159,6 +156,15 @@ class Driver:
         await self._groups.last_round()
         await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
         await self._lease.release()
+
+    async def _let_go(self) -> None:
+        """After a failure whoever starts next need not wait until the lease dies, if no lane of ours is left."""
+        for work in self._standing:  # a lease that is renewed after its release would not be free
+            work.cancel()
+        await asyncio.gather(*self._standing, return_exceptions=True)
+        if any(lane.cancelled() or not lane.done() for lane in self._lanes):
+            return
+        await self._lease.let_go(self._hear_control, lambda: self._rival is None, self.scene.note)
 
     # -- start ---------------------------------------------------------------------------------
 
