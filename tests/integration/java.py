@@ -59,7 +59,7 @@ def mirror_answers(jvm: Any, bootstrap: str, source: str) -> dict[str, Any]:
             "remoteTopics of the source": client.remoteTopics(source),
         }
         ours = {name: {each for each in found if source in each.split(".")} for name, found in answers.items()}
-        # Topics of our own have dots in their names, which a replica has, too.
+        # It takes any name with a dot for a copy, but for those of its own (docs/groups.md).
         ours["remoteTopics"] = {each for each in ours["remoteTopics"] if not each.startswith("isthmus.")}
         hops = client.replicationHops(source)
     finally:

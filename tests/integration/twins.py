@@ -92,7 +92,7 @@ def assert_once(cluster: LabCluster, topic: str, authors: list[Author]) -> None:
             assert own == author.written[partition]
 
 
-def authors_on(lab: Lab, topic: str, *sides: str, pause_s: float = 0.02) -> list[Author]:
+def authors_on(lab: Lab, topic: str, *sides: str, pause_s: float) -> list[Author]:
     """Two on each side, one of whom writes in transactions."""
     return [
         Author(lab[side], topic, f"{side}-{kind}", transactional=kind == "transactions", pause_s=pause_s)
@@ -101,7 +101,7 @@ def authors_on(lab: Lab, topic: str, *sides: str, pause_s: float = 0.02) -> list
     ]
 
 
-def send_round(lab: Lab, topic: str, authors: list[Author], one: str = "east", other: str = "west") -> None:
+def send_round(lab: Lab, topic: str, authors: list[Author], one: str, other: str) -> None:
     """A last record there, one back when it has arrived, and one there again, in each partition."""
     for turn, (here, there) in enumerate(((one, other), (other, one), (one, other))):
         author = next(a for a in authors if a.name == f"{here}-plain")

@@ -26,7 +26,7 @@ from isthmus.errors import RivalError, WireError
 from isthmus.model import Flow
 from isthmus.wire.journal import Appended, Journal
 
-_LET_GO_S = 3.0
+LET_GO_S = 3.0
 
 
 class Lease:
@@ -87,7 +87,7 @@ class Lease:
         if self._since < 0:
             return
         try:
-            async with asyncio.timeout(_LET_GO_S):
+            async with asyncio.timeout(LET_GO_S):
                 await hear()
                 if is_ours():
                     await self.release()

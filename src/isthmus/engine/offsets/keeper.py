@@ -23,6 +23,7 @@ from isthmus.wire.groups import IDLE, Committed, commit_offsets, committed_offse
 from isthmus.wire.journal import Journal
 
 _TIDY_EVERY_S = 60.0
+_SYNCS_EVERY_S = 10.0  # nobody reads them while we run; a MirrorMaker 2 that takes over needs no newer ones
 _PAIRS_AT_ONCE = 1_000
 _PATIENCE_S = 10.0
 _LAST_ROUND_S = 30.0
@@ -52,7 +53,7 @@ class GroupKeeper:
         self._translator = Translator(source, target, self.index, remotes, positions)
         self._checkpoints: dict[Place, tuple[int, int]] | None = None  # upstream and downstream, as published
         self._written: dict[Place, tuple[int, int]] = {}  # the same, as written into groups of the target
-        self._groups_at = self._tidy_at = 0.0
+        self._groups_at = self._syncs_at = self._tidy_at = 0.0
 
     async def run(self) -> None:
         """Until cancelled. Nothing that happens here ends the flow."""
@@ -90,7 +91,8 @@ class GroupKeeper:
     async def _round(self, last: bool) -> None:
         kept = self.flow.mm2_topics
         await self.index.catch_up()
-        if kept.offset_syncs:
+        if kept.offset_syncs and self.index.changed and (last or time.monotonic() >= self._syncs_at):
+            self._syncs_at = time.monotonic() + _SYNCS_EVERY_S
             await self._try_to_publish_syncs()
         standings = []
         if kept.checkpoints or kept.group_offsets:
