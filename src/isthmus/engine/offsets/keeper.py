@@ -49,6 +49,7 @@ class GroupKeeper:
         self._source = source
         self._target = target
         self._tell = tell
+        self._positions = positions
         self.index = Index(Journal(target, flow.index_topic))
         self._translator = Translator(source, target, self.index, remotes, positions)
         self._checkpoints: dict[Place, tuple[int, int]] | None = None  # upstream and downstream, as published
@@ -118,13 +119,18 @@ class GroupKeeper:
 
     async def _publish_syncs(self) -> None:
         on = self._source if self.flow.mm2_topics.offset_syncs_on == "source" else self._target
-        changed, pairs = sorted(self.index.changed), []
+        changed, pairs = sorted(tp for tp in self.index.changed if self._reaches_the_end(tp)), []
         for tp in changed:
             found = await self.index.last(tp)
             if found is not None:
                 pairs.append(OffsetSync(tp.topic, tp.partition, *found).encode())
         await self._append(on, offset_syncs_topic(self.flow), pairs)
         self.index.changed -= set(changed)
+
+    def _reaches_the_end(self, tp: TopicPartition) -> bool:
+        """While holes before the end are being closed, the last run on record is not the last record that was copied. A
+        sync of it would go back, and take away those of MirrorMaker 2 by which the next hole is closed."""
+        return self.index.end(tp) >= self._positions().get(tp, -1)
 
     async def _publish(self, standings: list[Standing]) -> None:
         known = self._checkpoints
