@@ -25,11 +25,10 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from isthmus.bench.crossing import InThread
 from isthmus.engine.driver import Driver
-from isthmus.engine.lane import run_order
 from isthmus.engine.offsets.keeper import GroupKeeper
 from isthmus.engine.offsets.runlog import RunLog
-from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.packing import Packed
 from isthmus.engine.track import Track
 from isthmus.engine.writer import Writer
@@ -104,13 +103,6 @@ class IndexCost:
         }
 
 
-class _InThread:
-    """Runs an order in a thread of this process."""
-
-    async def run(self, order: Order) -> Receipt:
-        return await asyncio.to_thread(run_order, order, "bench")
-
-
 def index_cost(flow: Flow, say: Say) -> IndexCost:
     """Copies the topics of the flow again and again, under other aliases; the first copy is the flow's own."""
     plain = Mm2Topics(heartbeats=False, carry_heartbeats=False, offset_syncs=False, checkpoints=False)
@@ -143,7 +135,7 @@ def _per_gb(window: Mark) -> float:
 def _copied(flow: Flow) -> Meter:
     meter = Meter()
     with _watched(meter):
-        asyncio.run(Driver(flow, _InThread(), until_caught_up=True).run())
+        asyncio.run(Driver(flow, InThread(), until_caught_up=True).run())
     return meter
 
 
