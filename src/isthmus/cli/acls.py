@@ -56,7 +56,7 @@ def acls(
 
 
 async def _names(flows: Sequence[Flow]) -> dict[str, list[str]]:
-    from isthmus.engine.plan import clients, reach
+    from isthmus.engine.sides import clients, reach
     from isthmus.engine.survey import chosen_topics
     from isthmus.errors import SourceError
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from isthmus.engine.register import Origin
 from isthmus.model import NO_ID, Flow, TopicPartition
@@ -101,3 +102,9 @@ class Receipt:
     bytes: int = 0
     transactions: int = 0
     aborts: int = 0
+
+
+class LaneRunner(Protocol):
+    """Runs one order somewhere and returns its receipt; raises when the attempt was lost."""
+
+    async def run(self, order: Order) -> Receipt: ...

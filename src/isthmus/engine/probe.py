@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from isthmus.engine.offsets.align import read
-from isthmus.engine.plan import clients, reach
+from isthmus.engine.sides import clients, reach
 from isthmus.engine.wishes import Wishing
 from isthmus.errors import ConfigError, IsthmusError, SourceError, TargetError, WireError
 from isthmus.mm2.filters import choose

@@ -28,8 +28,13 @@ class Anchors:
         self._known: dict[TopicPartition, list[Edge]] = {}
         self._proofs: dict[tuple[TopicPartition, Edge], bool] = {}  # of anchors that a group was close to
         self._cursor = -1
+        self._due: Flow | None = None  # whose syncs are read before the next question is answered
 
-    async def catch_up(self, flow: Flow) -> None:
+    def renew(self, flow: Flow) -> None:
+        """What was written until now counts. It is read when somebody asks: few groups stand in a hole of the index."""
+        self._due = flow
+
+    async def _catch_up(self, flow: Flow) -> None:
         client = self._source if flow.mm2_topics.offset_syncs_on == "source" else self._target
         topic = offset_syncs_topic(flow)
         await client.refresh([topic])
@@ -64,6 +69,9 @@ class Anchors:
 
     async def around(self, tp: TopicPartition, target: TopicPartition, offset: int) -> tuple[Edge | None, Edge | None]:
         """The last anchor at or below a source offset, and the first above it."""
+        if self._due is not None:
+            await self._catch_up(self._due)
+            self._due = None
         edges = self.known(tp)
         at = bisect.bisect_right(edges, offset, key=lambda edge: edge.source)
         below = await self._first_proven(tp, target, edges[max(0, at - _TRIES) : at][::-1])
