@@ -21,6 +21,7 @@ from tests.crossing import Crossing, cross
 from tests.integration.command import Running, Writing, committed, fill, isthmus, prove, topics_of, unique, wait_for
 from tests.integration.secured import MODULES, RECORDS, Place
 from tests.integration.tokens import TokenEndpoint
+from tests.integration.tunnelled import DIRECTIONS, tunnel
 
 from isthmus.config.load import load
 from isthmus.errors import SecurityRefused, SourceError
@@ -96,6 +97,24 @@ def test_content_crosses_with_a_login_in_clear(place: Place, mechanism: str) -> 
 def test_content_crosses_with_a_login_inside_tls(place: Place, mechanism: str) -> None:
     login = place.bearer() if mechanism == "OAUTHBEARER" else place.login(mechanism)
     crosses(place, "SASLTLS", security_protocol="SASL_SSL", ssl_protocol="TLSv1.2", **place.trust(), **login)
+
+
+@pytest.mark.parametrize("exit_", DIRECTIONS)
+def test_content_crosses_through_a_tunnel_with_tls_and_a_login_inside(place: Place, exit_: str) -> None:
+    with tunnel(exit_) as way:
+        flow = place.flow("SASLTLS", security_protocol="SASL_SSL", **place.trust(), **place.login("SCRAM-SHA-512"))
+        flow = replace(flow, source=way.to(flow.source), target=way.to(flow.target))
+        assert cross(flow).records == RECORDS
+    place.prove(flow)
+    assert {passage.result for passage in way.passages} == {"passed"}
+    assert sum(passage.back for passage in way.passages) > RECORDS
+
+
+@pytest.mark.parametrize(("listener", "code"), [("ELSEWHERE", "TLS_NAME"), ("EXPIRED", "TLS_EXPIRED")])
+def test_a_brokers_certificate_is_checked_through_a_tunnel_too(place: Place, listener: str, code: str) -> None:
+    with tunnel("listens") as way, pytest.raises(SecurityRefused) as caught:
+        asyncio.run(Client(way.to(place.reach(listener, security_protocol="SSL", **place.trust()))).start())
+    assert caught.value.code == code
 
 
 def test_logins_are_renewed_on_the_living_connection(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

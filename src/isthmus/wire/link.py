@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import socket
 import ssl
 import struct
 import time
@@ -29,6 +28,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from isthmus.errors import BrokerUnreachable, WireError
 from isthmus.wire.fetch_answer import FIRST_FLEXIBLE, read_fetch_answer, skip_tags
+from isthmus.wire.security.nested import Connected, NestedTls
 
 CLIENT_ID = "isthmus"
 MAX_FRAME = 1 << 30
@@ -67,7 +67,7 @@ class _Pending(NamedTuple):
 class Link:
     """A connected, authenticated, non-blocking connection; made by `isthmus.wire.dial`."""
 
-    def __init__(self, sock: socket.socket, name: str, offer: Offer, timeout_s: float) -> None:
+    def __init__(self, sock: Connected, name: str, offer: Offer, timeout_s: float) -> None:
         self.name = name
         self.offer = offer
         self.lost: BrokerUnreachable | None = None
@@ -173,7 +173,7 @@ class Link:
             self._want_writing(False)
 
     def _send_some(self) -> None:
-        if isinstance(self._sock, ssl.SSLSocket):
+        if isinstance(self._sock, ssl.SSLSocket | NestedTls):
             self._join_small()
             sent = self._sock.send(self._outgoing[0])
         else:
