@@ -65,8 +65,9 @@ def substituted(document: Document, providers: Providers, problems: list[Problem
 def _cluster(alias: str, spec: ClusterSpec, document: Document) -> Cluster:
     settings = {("properties", name): str(value) for name, value in spec.properties.items()}
     if spec.tunnel is not None:
-        reverse = {("tunnel", "reverse"): "true"} if spec.tunnel.reverse else {}
-        settings |= {("tunnel", "dial"): spec.tunnel.dial, ("tunnel", "secret"): spec.tunnel.secret} | reverse
+        settings |= {("tunnel", "dial"): spec.tunnel.dial, ("tunnel", "secret"): spec.tunnel.secret}
+        settings |= {("tunnel", "reverse"): "true"} if spec.tunnel.reverse else {}
+        settings |= {("tunnel", "peer"): spec.tunnel.peer} if spec.tunnel.peer else {}
     kept = {}
     for (part, name), value in settings.items():
         given = _at(document.data, ("clusters", alias, part, name))

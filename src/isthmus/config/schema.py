@@ -137,6 +137,7 @@ class TunnelSpec(Spec):
     )
     secret: str = Field(description="The shared secret, as `${...}`; several, one a line, while they are rotated.")
     reverse: bool = Field(default=False, description="The exit dials: for `isthmus tunnel prepare`.")
+    peer: str = Field(default="", description="Address of the side that dials: for `isthmus tunnel prepare`.")
 
 
 class ClusterSpec(Spec):

@@ -124,7 +124,8 @@ class _Reading:
             return {}
         port = self._value(_PORT) or str(tunnels.DEFAULT_PORT)
         found = {tunnels.DIAL: keep(end, f"{end}:{port}"), tunnels.SECRET: secret}
-        return found | ({tunnels.REVERSE: "true"} if reverse else {})
+        peer = self._value(_FAR if reverse else _NEAR)
+        return found | ({tunnels.REVERSE: "true"} if reverse else {}) | ({tunnels.PEER: peer} if peer else {})
 
     def _listens(self) -> str:
         """The variable with the address that is dialled."""
@@ -166,6 +167,7 @@ class _Reading:
             yield from self._at(f"clusters.{cluster.alias}.bootstrap", f"{end}_BROKER_SERVERS")
             for name, value in cluster.settings.items():
                 origin = {tunnels.SECRET: _SHARED, tunnels.DIAL: self._listens(), tunnels.REVERSE: _REVERSE}
+                origin[tunnels.PEER] = _NEAR if self._listens() == _FAR else _FAR
                 if found := self._get(origin.get(name, f"{end}_API_SECRET")):
                     reference = value.text if isinstance(value, Resolved) else None
                     yield f"clusters.{cluster.alias}.properties.{name}", Place(self._where(found), reference)

@@ -3,6 +3,7 @@
     tunnel.dial     host:port of the other end of the tunnel (of its exit, or of the meeting point where the exit dials)
     tunnel.secret   the shared secret; several, one a line: the first that the other end knows is used
     tunnel.reverse  true: the exit dials. It makes no difference to a client, but to `isthmus tunnel prepare`
+    tunnel.peer     address of the side that dials, for the firewall lines of `prepare`
 
 They stand beside Kafka's own settings, so that every format can hold them. Must stay true: no message holds a secret.
 """
@@ -17,8 +18,8 @@ from isthmus.security import Secret, Tunnel
 from isthmus.tunnel.secret import doubt, several
 
 DEFAULT_PORT = 7443
-DIAL, SECRET, REVERSE = "tunnel.dial", "tunnel.secret", "tunnel.reverse"
-NAMES = (DIAL, SECRET, REVERSE)
+DIAL, SECRET, REVERSE, PEER = "tunnel.dial", "tunnel.secret", "tunnel.reverse", "tunnel.peer"
+NAMES = (DIAL, SECRET, REVERSE, PEER)
 
 Said = list[tuple[str, str, str]]  # setting, what, what to do
 

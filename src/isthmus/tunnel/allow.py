@@ -67,8 +67,9 @@ def _network(text: str) -> Network | None:
 class Advertised:
     """The brokers that a cluster tells of, asked again when somebody wants one that is not known."""
 
-    def __init__(self, ask: Asking, again_s: float = _ASK_AGAIN_S) -> None:
+    def __init__(self, ask: Asking, always: Collection[tuple[str, int]] = (), again_s: float = _ASK_AGAIN_S) -> None:
         self._ask = ask
+        self._always = _spelled(always)
         self._again_s = again_s
         self._known: frozenset[tuple[str, int]] = frozenset()
         self._asked_at = -again_s
@@ -78,7 +79,7 @@ class Advertised:
     def has(self, wanted: Destination) -> bool:
         """A broker that joined a moment ago is known after one more question."""
         key = (wanted.host.lower().rstrip("."), wanted.port)
-        if key in self._known:
+        if key in self._always or key in self._known:
             return True
         came = time.monotonic()
         with self._asking:
@@ -89,11 +90,15 @@ class Advertised:
 
     def _refresh(self) -> None:
         try:
-            self._known = frozenset((host.lower().rstrip("."), port) for host, port in self._ask())
+            self._known = _spelled(self._ask())
             self.trouble = ""
         except (IsthmusError, OSError) as error:
             self.trouble = f"the cluster cannot be asked for its brokers: {error}"
         self._asked_at = time.monotonic()
+
+
+def _spelled(brokers: Collection[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+    return frozenset((host.lower().rstrip("."), port) for host, port in brokers)
 
 
 def resolved(host: str, port: int) -> list[Address]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -63,13 +63,20 @@ class EndSpec:
 
 
 class End:
-    """Runs from the start; `ask` tells the brokers that the exit's cluster advertises."""
+    """Runs from the start; `ask` tells the brokers that the exit's cluster advertises, `known` are there anyway."""
 
-    def __init__(self, spec: EndSpec, *, ask: Asking | None = None, audit: Audit | None = None) -> None:
+    def __init__(
+        self,
+        spec: EndSpec,
+        *,
+        ask: Asking | None = None,
+        known: Collection[tuple[str, int]] = (),
+        audit: Audit | None = None,
+    ) -> None:
         self.spec = spec
         self.counters = Counters(audit)
         self._crew = Crew(self.counters)
-        self._advertised = Advertised(ask) if ask is not None else None
+        self._advertised = Advertised(ask, known) if ask is not None else None
         self._keyring: Keyring | None = None
         self._exit: Exit | None = None
         self._meeting: Meeting | None = None
