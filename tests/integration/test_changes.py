@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -33,6 +34,7 @@ from isthmus.engine.driver import Driver
 from isthmus.engine.orders import Order, Receipt
 from isthmus.errors import WireError
 from isthmus.lab import ClusterSpec, Lab, LabCluster
+from isthmus.model import Naming
 from isthmus.observe.status import FlowStatus
 from isthmus.wire.admin import grow_topic
 from isthmus.wire.cluster import Client
@@ -179,6 +181,21 @@ def test_a_source_topic_made_anew_stops_loudly_and_the_others_go_on(pair: Pair) 
     assert "--forget" in status.stopped[0].error
     pair.proven(staying, 20)
     assert values(pair.target.bootstrap, pair.remote(anew)) == [b"v%d" % n for n in range(10)]
+
+
+def test_another_name_for_a_copy_stops_loudly_and_half_a_copy_is_never_made(pair: Pair) -> None:
+    topic = pair.topic("named")
+    pair.write(topic, 10)
+    cross(pair.flow())
+    pair.write(topic, 10, first=10)
+    renamed = replace(pair.flow(), naming=Naming(policy="rename", suffix=".copy"))
+    status = cross(renamed)
+    assert codes(status) == {(topic, 0): "TARGET_RENAMED"}
+    assert pair.remote(topic) in status.stopped[0].error
+    assert partition_count(pair.target.bootstrap, f"{topic}.copy") == 0, "nothing was made"
+
+    assert cross(renamed, forget=(topic,)).stopped == ()
+    assert values(pair.target.bootstrap, f"{topic}.copy") == [b"v%d" % n for n in range(20)]
 
 
 def test_a_target_topic_deleted_stops_loudly_and_is_copied_anew_when_told_to(pair: Pair) -> None:

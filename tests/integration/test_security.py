@@ -18,12 +18,11 @@ from typing import Any
 import psutil
 import pytest
 from tests.crossing import Crossing, cross
-from tests.integration.command import Running, Writing, committed, fill, isthmus, prove, topics_of, unique, wait_for
+from tests.integration.command import Running, Writing, committed, fill, topics_of, unique, wait_for
 from tests.integration.secured import MODULES, RECORDS, Place
 from tests.integration.tokens import TokenEndpoint
 from tests.integration.tunnelled import DIRECTIONS, tunnel
 
-from isthmus.config.load import load
 from isthmus.errors import SecurityRefused, SourceError
 from isthmus.lab import Lab
 from isthmus.lab.brokers import free_ports
@@ -251,83 +250,6 @@ def test_a_flow_whose_login_fails_at_the_start_ends_with_that_code(place: Place)
 
 
 # --- the command ------------------------------------------------------------------------------
-
-# As they stand in the documentation of three projects, with addresses, passwords and topics filled in.
-FROM_TLS = """\
-clusters=source, target
-source.bootstrap.servers={tls}
-source.security.protocol=SSL
-source.ssl.truststore.password=password
-source.ssl.truststore.location={trust}
-target.bootstrap.servers={clear}
-# enable and configure individual replication flows
-source->target.enabled=true
-source->target.topics={topic}
-"""
-FROM_LOGIN = """\
-clusters=source, target
-source.bootstrap.servers={login}
-source.security.protocol=SASL_SSL
-source.ssl.protocol=TLSv1.2
-source.sasl.mechanism=PLAIN
-source.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="token" \
-password="{password}";
-target.bootstrap.servers={clear}
-# enable and configure individual replication flows
-source->target.enabled=true
-source->target.topics={topic}
-"""
-TO_LOGIN = """\
-clusters=source, target
-source.bootstrap.servers=${{KAFKA_SOURCE_BROKERS}}
-target.bootstrap.servers=${{KAFKA_TARGET_BROKERS}}
-target.security.protocol=SASL_SSL
-target.ssl.protocol=TLSv1.2
-target.ssl.endpoint.identification.algorithm=https
-target.sasl.mechanism=PLAIN
-target.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="token" \
-password=${{KAFKA_TARGET_APIKEY}};
-# enable and configure individual replication flows
-source->target.enabled=true
-source->target.topics={topic}
-tasks.max=10
-"""
-ONE_BROKER = "replication.factor=1\noffset.storage.replication.factor=1\n"
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("text", [FROM_TLS, FROM_LOGIN, TO_LOGIN], ids=["from TLS", "from a login", "to a login"])
-def test_files_of_mirrormaker_2_with_tls_and_logins_run_as_they_are(
-    place: Place, lab: Lab, tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One of them by the command and Spark, the others in this process: they differ in nothing that Spark would see."""
-    topic = unique("orders-")
-    source, target = (lab["east"], place.cluster) if text is TO_LOGIN else (place.cluster, lab["west"])
-    fill(source, topic, RECORDS)
-    trust = place.doors.authority.jks(tmp_path / "truststore.jks", "password") if text is FROM_TLS else None
-    tls, login = (place.cluster.bootstrap_of(listener) for listener in ("TLS", "SASLTLS"))
-    known = {"tls": tls, "login": login, "clear": target.bootstrap, "trust": trust, "password": place.doors.password}
-    filled = text.format(topic=topic, **known)
-    file = tmp_path / "mm2.properties"
-    file.write_text(filled + ONE_BROKER)
-    file.chmod(0o600)
-    env = {
-        "SSL_CERT_FILE": str(place.doors.trusted_pem()),  # what "the system trusts"
-        "KAFKA_SOURCE_BROKERS": source.bootstrap,
-        "KAFKA_TARGET_BROKERS": login,
-        "KAFKA_TARGET_APIKEY": place.doors.password,
-    }
-    if text is FROM_TLS:
-        ended = isthmus("run", file, "--until-caught-up", "-o", "json", env=env, seconds=240)
-        assert ended.code == 0, ended
-        ended.quiet()
-        assert place.doors.password not in str(ended)
-    else:
-        for name, value in env.items():
-            monkeypatch.setenv(name, value)
-        (flow,) = load(file).flows
-        assert cross(flow).stopped == ()
-    prove(source, target, "source", topic)
 
 
 @pytest.mark.spark

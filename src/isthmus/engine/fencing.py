@@ -22,6 +22,7 @@ from isthmus.wire.records import encode_records
 from isthmus.wire.transaction import Identity, add_partitions, end, fence, list_transactional_ids
 
 FENCE_PATIENCE_S = 30.0
+MARKERS_PATIENCE_S = 180.0
 _BARRIER = [(b"isthmus-barrier", b"")]
 _AGAIN = codes.MOVING | {codes.CONCURRENT_TRANSACTIONS}
 
@@ -37,7 +38,14 @@ class Fence:
 
     async def one(self, transactional_id: str) -> Identity:
         timeout_ms = self._flow.tuning.transaction_timeout_ms
-        return await fence(self._client, transactional_id, timeout_ms, FENCE_PATIENCE_S, self._waiting)
+        return await fence(
+            self._client,
+            transactional_id,
+            timeout_ms,
+            FENCE_PATIENCE_S,
+            self._waiting,
+            markers_s=MARKERS_PATIENCE_S,
+        )
 
     async def with_barrier(self, transactional_id: str, partitions: Sequence[TopicPartition]) -> Identity:
         """Fence one id everywhere: under TV1 by a barrier over these partitions, under TV2 by the fence alone."""

@@ -8,6 +8,7 @@ its epoch early.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from isthmus.engine import control
@@ -20,6 +21,8 @@ from isthmus.engine.survey import Route, assign, survey
 from isthmus.model import Flow, Start, TopicPartition
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
+
+_TOLD_ONE_BY_ONE = 8
 
 
 class Roster:
@@ -72,8 +75,7 @@ class Roster:
     async def look(self, view: ControlView, starts: tuple[Start, ...] = ()) -> None:
         """The first step of `renew`; `record` must follow before lanes are assigned (I5)."""
         seen = await survey(self._source, self._target, self.flow, view, self._watch)
-        for name in seen.created:
-            self._scene.note(f"created {name}")
+        self._tell_created(seen.created)
         fresh = [route for route in seen.routes if f"topic/{route.source}" not in view.values]
         doubtful = await self._registrar.doubtful(fresh, starts)
         for stop in (*seen.stops, *doubtful):
@@ -85,6 +87,14 @@ class Roster:
             self._scene.note(f"source topic {name} {why}; what was copied stays on the target")
         held = {stop.source.topic for stop in doubtful}
         self._found = {route.source: route for route in seen.routes if route.source not in held}
+
+    def _tell_created(self, names: Sequence[str]) -> None:
+        """Each by its name while they are few; a thousand lines would push out everything else that was told."""
+        if len(names) <= _TOLD_ONE_BY_ONE:
+            for name in names:
+                self._scene.note(f"created {name}")
+        else:
+            self._scene.note(f"created {len(names):,} topics: {min(names)} to {max(names)}")
 
     async def record(self, view: ControlView, starts: tuple[Start, ...] = ()) -> None:
         """Put the ids of topics on record that are not there yet, and where they start.

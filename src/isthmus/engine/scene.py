@@ -15,7 +15,16 @@ from isthmus.observe.status import FlowStatus, LaneStatus, PartitionStatus
 
 # A partition that stopped for one of these stays stopped until an operator acts.
 FINAL = frozenset(
-    {"GAP", "TRUNCATED", "SOURCE_GONE", "SOURCE_RECREATED", "TARGET_RECREATED", "CORRUPT_BATCH", "HISTORY"}
+    {
+        "GAP",
+        "TRUNCATED",
+        "SOURCE_GONE",
+        "SOURCE_RECREATED",
+        "TARGET_RECREATED",
+        "TARGET_RENAMED",
+        "CORRUPT_BATCH",
+        "HISTORY",
+    }
 )
 _EVENTS = 50
 

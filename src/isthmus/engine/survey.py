@@ -204,6 +204,13 @@ def changed_identity(
             message=f"source topic {name} was deleted and made anew (id {then} is now {now}): nothing of it is copied",
             hint=f"delete {remote} on the target and restart with --forget {name} to copy the new topic",
         )
+    if record["target"] != remote:
+        return Stop(
+            source=first,
+            code="TARGET_RENAMED",
+            message=f"so far {name} was copied to {record['target']}, but now the flow's settings name it {remote}",
+            hint=f"set the naming back, or restart with --forget {name} to copy all of it to {remote}",
+        )
     there, known = target.topic_id(remote), uuid.UUID(record["target_id"])
     if remote not in target.topics or (there != known and NO_ID not in (there, known)):
         return Stop(

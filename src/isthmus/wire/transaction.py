@@ -50,9 +50,15 @@ async def fence(
     timeout_ms: int,
     deadline_s: float,
     waiting: Callable[[str], None] = lambda _: None,
+    *,
+    markers_s: float = 0.0,
 ) -> Identity:
-    """A true fence: InitProducerId without id and epoch, repeated until it *succeeds*."""
-    deadline = time.monotonic() + deadline_s
+    """A true fence: InitProducerId without id and epoch, repeated until it *succeeds*.
+
+    Markers of an earlier transaction may be waited for longer than anything else (`markers_s`): thousands of them
+    on a busy cluster take minutes, and they do come.
+    """
+    began, pause_s = time.monotonic(), _PAUSE_S
     message = InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
@@ -65,11 +71,13 @@ async def fence(
             return Identity(transactional_id, answer.producer_id, answer.producer_epoch)
         if code not in codes.COORDINATOR_MOVING | {codes.CONCURRENT_TRANSACTIONS, codes.NETWORK_EXCEPTION}:
             raise refused_transaction(client, transactional_id, code)
-        if time.monotonic() > deadline:
+        pending = code == codes.CONCURRENT_TRANSACTIONS
+        if time.monotonic() - began > (max(deadline_s, markers_s) if pending else deadline_s):
             raise refused_transaction(client, transactional_id, code)
-        if code == codes.CONCURRENT_TRANSACTIONS:
+        if pending:
             waiting(transactional_id)
-        await asyncio.sleep(_PAUSE_S if code == codes.CONCURRENT_TRANSACTIONS else 0.2)
+        await asyncio.sleep(pause_s if pending else 0.2)
+        pause_s = min(0.5, pause_s * 1.2)  # a broker that is busy with markers is not asked fifty times a second
 
 
 def refused_transaction(client: Client, transactional_id: str, code: int) -> TargetError:
@@ -81,7 +89,10 @@ def refused_transaction(client: Client, transactional_id: str, code: int) -> Tar
             "transaction.state.log.replication.factor and transaction.state.log.min.isr to what it can hold"
         )
     elif code == codes.CONCURRENT_TRANSACTIONS:
-        hint = "markers of an earlier transaction are pending: a target partition has no leader"
+        hint = (
+            "markers of an earlier transaction are still to be written: a target partition has no leader, or the "
+            "cluster is too busy; start again when it has calmed down, nothing is lost"
+        )
     elif code == codes.INVALID_TRANSACTION_TIMEOUT:
         hint = "lower tuning.transaction_timeout_ms below the broker's transaction.max.timeout.ms"
     elif code == codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
