@@ -7,6 +7,7 @@ cannot be read then is told, and the end goes on with what it had.
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import sys
 import threading
@@ -43,7 +44,8 @@ def run_end(file: Path, found: EndFile, output: Output) -> None:
     cluster = found.cluster
     known = _servers(cluster) if cluster else ()
     ask = (lambda: _ask(cluster)) if cluster is not None else None
-    with End(found.spec, ask=ask, known=known, audit=lambda passage: _tell(passage, output)) as end:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold the secret
+    with End(found.spec, ask=ask, known=known, audit=lambda passage: _tell(passage, output), note=_note) as end:
         say_where(end)
         stamp = _stamp(found)
         while not stop.wait(_LOOK_S):

@@ -49,15 +49,20 @@ class Passage:
 
 
 Audit = Callable[[Passage], None]
+Note = Callable[[str], None]
+_NOTES, _WINDOW_S = 20, 10.0  # who knocks at the port all day must not fill a disk
 
 
 class Counters:
     """Numbers by name and labels; any thread may add."""
 
-    def __init__(self, audit: Audit | None = None) -> None:
+    def __init__(self, audit: Audit | None = None, note: Note | None = None) -> None:
         self._numbers: collections.Counter[tuple[str, Labels]] = collections.Counter()
         self._lock = threading.Lock()
         self._audit = audit
+        self._note = note
+        self._noted: collections.deque[float] = collections.deque(maxlen=_NOTES)
+        self._unsaid = 0
         self._began = time.time()
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
@@ -79,6 +84,19 @@ class Counters:
         self.add("bytes_total", passage.back, direction="back")
         if self._audit is not None:
             self._audit(passage)
+
+    def note(self, text: str) -> None:
+        """Something that an operator should know: a few at a time, the rest are counted."""
+        if self._note is None:
+            return
+        with self._lock:
+            now = time.monotonic()
+            if len(self._noted) == _NOTES and now - self._noted[0] < _WINDOW_S:
+                self._unsaid += 1
+                return
+            self._noted.append(now)
+            more, self._unsaid = self._unsaid, 0
+        self._note(f"{text} (and {more} more things were not said)" if more else text)
 
     def text(self) -> str:
         """As Prometheus reads it."""

@@ -29,16 +29,19 @@ class Crew:
         self._threads: set[threading.Thread] = set()
         self._lock = threading.Lock()
 
-    def start(self, work: Callable[..., None], *arguments: Any) -> None:
+    def start(self, work: Callable[..., None], *arguments: Any) -> bool:
+        """False if the system has no more threads: then the connection is closed, and the end goes on."""
         thread = threading.Thread(target=self._run, args=(work, arguments), daemon=True)
         with self._lock:
             self._threads.add(thread)
         try:
             thread.start()
-        except RuntimeError:  # the system has no more threads: the connection is dropped, the end goes on
+        except RuntimeError:
             with self._lock:
                 self._threads.discard(thread)
             close(*(each for each in arguments if isinstance(each, socket.socket)))
+            return False
+        return True
 
     def _run(self, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         try:

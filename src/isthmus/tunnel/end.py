@@ -19,7 +19,7 @@ from typing import NamedTuple
 from isthmus.errors import ConfigError
 from isthmus.security import Secret, Tunnel
 from isthmus.tunnel.allow import Advertised, AllowList, Asking, Rule
-from isthmus.tunnel.counters import Audit, Counters, Page
+from isthmus.tunnel.counters import Audit, Counters, Note, Page
 from isthmus.tunnel.crew import Crew
 from isthmus.tunnel.dialing import open_through
 from isthmus.tunnel.exits import Exit
@@ -72,9 +72,10 @@ class End:
         ask: Asking | None = None,
         known: Collection[tuple[str, int]] = (),
         audit: Audit | None = None,
+        note: Note | None = None,
     ) -> None:
         self.spec = spec
-        self.counters = Counters(audit)
+        self.counters = Counters(audit, note)
         self._crew = Crew(self.counters)
         self._advertised = Advertised(ask, known) if ask is not None else None
         self._keyring: Keyring | None = None

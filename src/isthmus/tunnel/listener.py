@@ -90,7 +90,15 @@ class Listener:
             close(sock)
             return
         self._crew.counters.add("handshakes_open")
-        self._crew.start(self._receive, sock, peer, host)
+        if not self._crew.start(self._receive, sock, peer, host):
+            self._let_go(host)
+
+    def _let_go(self, host: str) -> None:
+        self._crew.counters.add("handshakes_open", -1)
+        with self._lock:
+            self._waiting[host] -= 1
+            if not self._waiting[host]:
+                del self._waiting[host]  # who knocks once is not remembered for ever
 
     def _receive(self, raw: socket.socket, peer: str, host: str) -> None:
         deadline = time.monotonic() + self.limits.handshake_seconds
@@ -105,11 +113,11 @@ class Listener:
                 check_version(sock, peer)
                 line = read_line(sock, max(0.001, deadline - time.monotonic()))
         except (OSError, ValueError, SecurityRefused) as error:
-            self._crew.counters.add("handshakes_failed_total", reason=_reason(error))
+            reason = _reason(error)
+            self._crew.counters.add("handshakes_failed_total", reason=reason)
+            self._crew.counters.note(f"refused {peer}: {_WORDS[reason]}")
         finally:
-            self._crew.counters.add("handshakes_open", -1)
-            with self._lock:
-                self._waiting[host] -= 1
+            self._let_go(host)
         if sock is None or not line:
             close(sock, raw)
             return
@@ -118,6 +126,16 @@ class Listener:
     def _hand_over(self, sock: ssl.SSLSocket, line: bytes, peer: Peer) -> None:
         with self._crew.holding(sock):
             self._handle(sock, line, peer)
+
+
+_WORDS = {
+    "version": "it speaks another version of the tunnel",
+    "timeout": "it was not through its handshake in time",
+    "secret": "it does not know a secret that is valid here, or has a certificate for another role",
+    "hung_up": "it hung up during the handshake",
+    "not_a_tunnel": "it does not speak TLS 1.3 as a tunnel does",
+    "broken": "the connection broke during the handshake",
+}
 
 
 def _listens(server: socket.socket) -> bool:

@@ -79,6 +79,9 @@ class Meeting:
 
     def _keep(self, sock: ssl.SSLSocket) -> None:
         """The thread of an offered connection stays with it: it pings, and closes it when all is over."""
+        if len(self._idle) >= self.connections:
+            sock.sendall(no_line(Refused("BUSY", "more idle connections than may ever be used")))
+            return
         sock.sendall(OK)
         offered = _Offered(sock)
         with self._changed:

@@ -43,8 +43,9 @@ class Offers:
             began = time.monotonic()
             try:
                 taken = self._offer()
-            except (BrokerUnreachable, OSError):
+            except (BrokerUnreachable, OSError) as error:
                 taken = False
+                self._crew.counters.note(f"no connection to the meeting point: {error}")
             failures = 0 if taken or time.monotonic() - began > _LIVED_S else failures + 1
             if not taken:
                 self._crew.counters.add("redials_total")
