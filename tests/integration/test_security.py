@@ -29,6 +29,7 @@ from isthmus.lab.brokers import free_ports
 from isthmus.lab.doors import BRIEF_MS, Doors
 from isthmus.lab.identities import Authority, Issued
 from isthmus.model import Cluster, Topics
+from isthmus.wire.advertised import advertised
 from isthmus.wire.cluster import Client
 from isthmus.wire.dial import dial
 from isthmus.wire.link import Link
@@ -107,6 +108,15 @@ def test_content_crosses_through_a_tunnel_with_tls_and_a_login_inside(place: Pla
     place.prove(flow)
     assert {passage.result for passage in way.passages} == {"passed"}
     assert sum(passage.back for passage in way.passages) > RECORDS
+
+
+def test_an_exit_learns_from_the_cluster_where_it_may_connect_to(place: Place) -> None:
+    """What brokers advertise depends on the listener that they are asked through."""
+    for listener, settings in (("PLAINTEXT", {}), ("TLS", {"security_protocol": "SSL", **place.trust()})):
+        host, _, port = place.cluster.bootstrap_of(listener).rpartition(":")
+        assert advertised(place.reach(listener, **settings)) == {(host, int(port))}
+    with pytest.raises(SecurityRefused):
+        advertised(place.reach("SASLTLS", security_protocol="SSL", **place.trust()))
 
 
 @pytest.mark.parametrize(("listener", "code"), [("ELSEWHERE", "TLS_NAME"), ("EXPIRED", "TLS_EXPIRED")])

@@ -21,10 +21,12 @@ from tests.faulty import FaultProxy
 from tests.integration.tunnelled import (
     DIRECTIONS,
     HERE,
+    PATIENT,
     SOON_S,
     Echo,
     Way,
     at,
+    be_patient,
     greets,
     heard,
     spec,
@@ -44,6 +46,11 @@ from isthmus.tunnel.listener import Limits
 from isthmus.tunnel.secret import new_secret
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
 
 
 @pytest.fixture
@@ -171,19 +178,34 @@ def test_garbage_inside_of_the_handshake_is_answered_with_a_refusal(way: Way) ->
     assert ping(way.tunnel) > 0
 
 
-def test_slow_ones_are_cut_off_and_do_not_keep_others_out() -> None:
-    """Four connections that never finish their handshake; the limit is four, and two of one address."""
-    limits = Limits(unauthenticated=4, handshake_seconds=1.0)
+def slow_ones(stack: contextlib.ExitStack, way: Way, number: int) -> list[socket.socket]:
+    """Connections that announce a hello, and never say it."""
+    socks = [stack.enter_context(socket.create_connection((HERE.host, way.exit.port), SOON_S)) for _ in range(number)]
+    for sock in socks:
+        with contextlib.suppress(OSError):
+            sock.sendall(b"\x16\x03\x01\x02\x00")
+    return socks
+
+
+def test_only_so_many_may_be_on_their_way_through_the_handshake() -> None:
+    """The limit is four, and two of one address."""
+    with tunnel("listens", limits=Limits(unauthenticated=4, handshake_seconds=SOON_S)) as way:
+        with contextlib.ExitStack() as stack:
+            slow_ones(stack, way, 4)
+            until(lambda: failed(way, "crowded") == 2, "more were let in than the limit")
+            assert way.exit.counters.get("handshakes_open") == 2
+        until(lambda: way.exit.counters.get("handshakes_open") == 0, "places are not given back")
+        assert ping(way.tunnel) > 0
+
+
+def test_slow_ones_are_cut_off() -> None:
+    limits = Limits(handshake_seconds=0.3)
     with tunnel("listens", limits=limits) as way, contextlib.ExitStack() as stack:
-        slow = [stack.enter_context(socket.create_connection((HERE.host, way.exit.port), SOON_S)) for _ in range(4)]
-        for sock in slow:
-            with contextlib.suppress(OSError):
-                sock.sendall(b"\x16\x03\x01\x02\x00")  # a hello is announced, and does not come
-        until(lambda: failed(way, "crowded") >= 2, "more were let in than the limit")
-        until(lambda: failed(way, "timeout") >= 2, "slow ones are not cut off")
-        for sock in slow:
+        for sock in slow_ones(stack, way, 2):
             with contextlib.suppress(OSError):
                 assert sock.recv(1) == b""
+        until(lambda: failed(way, "timeout") == 2, "slow ones are not cut off")
+        way.exit.adopt(dataclasses.replace(way.exit.spec, limits=PATIENT))
         assert ping(way.tunnel) > 0
 
 
@@ -247,7 +269,7 @@ def test_a_meeting_without_an_exit_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("exit_", DIRECTIONS)
 def test_no_more_connections_pass_than_the_limit(exit_: str, echo: Echo) -> None:
-    with tunnel(exit_, limits=Limits(connections=2)) as way:
+    with tunnel(exit_, limits=dataclasses.replace(PATIENT, connections=2)) as way:
         with through(way, echo.port) as one, through(way, echo.port) as two:
             greets(one)
             greets(two)
@@ -260,7 +282,10 @@ def test_no_more_connections_pass_than_the_limit(exit_: str, echo: Echo) -> None
 
 
 def test_200_connections_at_once(echo: Echo) -> None:
-    with tunnel("listens", limits=Limits(unauthenticated=500)) as way, contextlib.ExitStack() as stack:
+    with (
+        tunnel("listens", limits=dataclasses.replace(PATIENT, unauthenticated=500)) as way,
+        contextlib.ExitStack() as stack,
+    ):
         socks = [stack.enter_context(through(way, echo.port)) for _ in range(200)]
         for sock in socks:
             greets(sock)

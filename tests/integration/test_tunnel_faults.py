@@ -1,9 +1,11 @@
-"""What a tunnel must bear of networks and of ends that die: slow, cut, reset, swallowed, killed."""
+"""What a tunnel must bear of networks, and ends as processes: slow, cut, reset, swallowed, killed, rotated."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
+import json
 import os
 import random
 import socket
@@ -14,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.faulty import Fault, FaultProxy, reset
@@ -23,6 +26,7 @@ from tests.integration.tunnelled import (
     Echo,
     Way,
     at,
+    be_patient,
     greets,
     heard,
     spec,
@@ -30,15 +34,23 @@ from tests.integration.tunnelled import (
     tunnel,
     until,
 )
+from typer.testing import CliRunner
 
+from isthmus.cli.app import app
 from isthmus.errors import BrokerUnreachable
+from isthmus.lab.brokers import free_ports
 from isthmus.security import Secret, Tunnel
 from isthmus.tunnel import dialing
 from isthmus.tunnel.dialing import open_through, ping
 from isthmus.tunnel.end import End, Place
-from isthmus.tunnel.secret import new_secret
+from isthmus.tunnel.secret import new_secret, several
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
 
 
 @pytest.fixture
@@ -207,9 +219,8 @@ def test_an_exit_that_is_killed_ends_its_connections_at_the_client(tmp_path: Pat
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-    return port
+    """Below the range of outgoing connections, so it is still free a moment later."""
+    return next(free_ports())
 
 
 def test_an_exit_that_dials_comes_back_to_a_meeting_that_was_killed(tmp_path: Path, echo: Echo) -> None:
@@ -235,3 +246,51 @@ def open_when_up(place: Tunnel, port: int) -> ssl.SSLSocket:
         except BrokerUnreachable:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+# --- as a process -----------------------------------------------------------------------------
+
+
+def told(*words: object) -> Any:
+    result = CliRunner().invoke(app, ["tunnel", *map(str, words), "-o", "json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_command_takes_a_rotated_key_over_while_connections_live(tmp_path: Path, echo: Echo) -> None:
+    key, file, port = tmp_path / "key", tmp_path / "exit.yaml", free_port()
+    told("keygen", key)
+    file.write_text(f"role: exit\nlisten: 127.0.0.1:{port}\nsecret_file: key\nallow: ['127.0.0.0/8:*']\n")
+    old = Tunnel(host="127.0.0.1", port=port, secrets=several(key.read_text()))
+    command = [sys.executable, "-m", "isthmus", "tunnel", "serve", str(file), "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            until(lambda: pings(old), "it does not start")
+            (row,) = told("status", file)
+            assert row["ok"]
+            with open_through(old, "127.0.0.1", echo.port) as living:
+                living.settimeout(SOON_S)
+                greets(living)
+                told("rotate", file)
+                new = dataclasses.replace(old, secrets=several(key.read_text())[:1])
+                until(lambda: pings(new), "the new key is not taken over")
+                assert pings(old)
+                told("rotate", file, "--finish")
+                until(lambda: not pings(old), "the old key still counts")
+                assert pings(new)
+                living.sendall(b"still")
+                assert heard(living, 5) == b"still"
+        finally:
+            process.terminate()
+        output = process.communicate(timeout=SOON_S)[0]
+    assert process.returncode == 0
+    assert "isthmus-key" not in output
+    (passage,) = (json.loads(line) for line in output.splitlines() if line.startswith("{"))
+    assert (passage["destination"], passage["out"], passage["back"]) == (f"127.0.0.1:{echo.port}", 9, 15)
+
+
+def pings(tunnel: Tunnel) -> bool:
+    try:
+        return ping(tunnel) > 0
+    except BrokerUnreachable:
+        return False

@@ -10,18 +10,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import pytest
+
 from isthmus.model import Cluster
 from isthmus.security import Secret, Tunnel
 from isthmus.tunnel.allow import Asking, read_rule
 from isthmus.tunnel.counters import Passage
 from isthmus.tunnel.dialing import open_through
 from isthmus.tunnel.end import End, EndSpec, Place
+from isthmus.tunnel.listener import Limits
 from isthmus.tunnel.secret import new_secret
 
 HERE = Place("127.0.0.1", 0)
 LOOPBACK = ("127.0.0.0/8:*", "[::1/128]:*")  # what tests connect to is here, which nobody would allow elsewhere
 DIRECTIONS = ("listens", "dials")
 SOON_S = 120.0
+PATIENT = Limits(handshake_seconds=SOON_S)  # a busy machine must not fail a test that is about something else
+
+
+def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For clients and exits what `PATIENT` is for listeners."""
+    for name in ("dialing.CONNECT_S", "dialing.ANSWER_S", "exits.CONNECT_S", "meeting.PATIENCE_S", "meeting.ANSWER_S"):
+        monkeypatch.setattr(f"isthmus.tunnel.{name}", SOON_S)
 
 
 @dataclasses.dataclass
@@ -39,7 +49,7 @@ class Way:
 
 def spec(role: str, secret: Secret, **changes: object) -> EndSpec:
     allow = tuple(map(read_rule, LOOPBACK)) if role == "exit" else ()
-    made = EndSpec(role=role, secrets=(secret,), allow=allow)
+    made = EndSpec(role=role, secrets=(secret,), allow=allow, limits=PATIENT)
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 
