@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from isthmus.config.load import load
 from isthmus.errors import ConfigError
 from isthmus.model import Cluster
 from isthmus.security import SEAL_VARIABLE, Secret, Tunnel, make_seal_key
-from isthmus.tunnel.secret import new_secret
+from isthmus.wire.dial import dial
 
-KEY, OLD = new_secret(), new_secret()
+# Fixed: they are part of names of tests, which have to be the same in every worker.
+KEY, OLD = ("isthmus-key-" + letter * 43 for letter in "AE")
 FLOW = """\
 clusters:
   east:
@@ -119,3 +121,10 @@ def test_orders_carry_the_secret_sealed(tmp_path: Path, monkeypatch: pytest.Monk
     assert OLD.encode() not in sealed
     assert pickle.loads(sealed).security == cluster.security
     assert KEY not in repr(cluster)
+
+
+def test_a_cluster_behind_a_tunnel_is_never_reached_past_it() -> None:
+    """Were the settings not read, a broker of the same name here would be asked instead."""
+    cluster = Cluster(alias="east", bootstrap=("127.0.0.1:1",), settings={"tunnel.dial": "far:1"})
+    with pytest.raises(ConfigError, match="would be reached without"):
+        asyncio.run(dial(cluster, "127.0.0.1", 1, 1.0))

@@ -57,10 +57,13 @@ async def dial(cluster: Cluster, host: str, port: int, timeout_s: float) -> Link
 
 
 def _refuse_unread(cluster: Cluster) -> None:
-    """Nothing may be tried in clear because settings were not read."""
+    """Nothing may be tried in clear, or past a tunnel, because settings were not read."""
     asked = cluster.settings.get("security.protocol", cluster.security.protocol).upper()
     if asked != cluster.security.protocol:
         what = f"cluster {cluster.alias}: security.protocol is {asked}, but {cluster.security.protocol} would be spoken"
+        raise ConfigError(what, hint="this is a bug of Isthmus: please report it", code="SECURITY")
+    if cluster.settings.get("tunnel.dial") and cluster.security.tunnel is None:
+        what = f"cluster {cluster.alias}: it has a tunnel, but would be reached without"
         raise ConfigError(what, hint="this is a bug of Isthmus: please report it", code="SECURITY")
 
 
