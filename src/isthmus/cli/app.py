@@ -27,6 +27,7 @@ from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.run import run
 from isthmus.cli.steer import apply, pause, resume, throttle
+from isthmus.cli.verify import verify
 from isthmus.errors import IsthmusError
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ app.command()(plan)
 app.command()(doctor)
 app.command()(positions)
 app.command()(groups)
+app.command()(verify)
 app.command()(adopt)
 app.command()(release)
 app.command()(pause)

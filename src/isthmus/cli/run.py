@@ -45,7 +45,7 @@ def run(
         until_caught_up=until_caught_up,
         take_over=take_over,
         forget=tuple(forget or ()),
-        spark_conf=dict(_pair(text) for text in conf or ()),
+        spark_conf=dict(pair(text) for text in conf or ()),
         edited=_Edits(file, secrets, lanes),
     )
     console = Console(stderr=True)
@@ -90,7 +90,7 @@ def _with_lanes(flow: Flow, lanes: int) -> Flow:
     return dataclasses.replace(flow, lanes=lanes) if lanes else flow
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--conf {text}: not of the form key=value")

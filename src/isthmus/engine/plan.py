@@ -36,7 +36,7 @@ from isthmus.mm2.formats import HEARTBEATS
 from isthmus.mm2.javaregex import compile_java
 from isthmus.mm2.policy import remote_topic
 from isthmus.mm2.progress import CONNECTOR
-from isthmus.model import Flow
+from isthmus.model import Flow, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.access import TopicAcl, topic_acls
 from isthmus.wire.admin import NewTopic, try_create_topics
@@ -220,6 +220,17 @@ async def on_record(target: Client, flow: Flow) -> ControlView:
     return view
 
 
+async def stored_positions(target: Client, flow: Flow, view: ControlView) -> dict[TopicPartition, int]:
+    """Progress as it is committed now; without a fence, so a run may be ahead of it by the time it is read."""
+    await target.refresh([flow.progress_topic])
+    if flow.progress_topic not in target.topics:
+        return {}
+    ledger = Ledger(target, flow.progress_topic, flow.source.alias, CONNECTOR)
+    await ledger.open(view.values.get("snapshot"))
+    await ledger.advance()
+    return ledger.positions
+
+
 async def _refusals(target: Client, plan: Plan) -> list[str]:
     """What the target says when it is asked to check, without doing anything."""
     problems = _other_than_rights(await try_create_topics(target, plan.create, validate_only=True))
@@ -240,12 +251,8 @@ def _other_than_rights(refused: Mapping[str, BrokerRefused]) -> list[str]:
 async def _starts(source: Client, target: Client, flow: Flow, view: ControlView) -> tuple[TopicStart, ...]:
     """As progress stands now; a run reads it again after it has fenced whoever writes."""
     positions: dict[str, dict[int, int]] = {}
-    if flow.progress_topic in target.topics:
-        ledger = Ledger(target, flow.progress_topic, flow.source.alias, CONNECTOR)
-        await ledger.open(view.values.get("snapshot"))
-        await ledger.advance()
-        for tp, offset in sorted(ledger.positions.items()):
-            positions.setdefault(tp.topic, {})[tp.partition] = offset
+    for tp, offset in sorted((await stored_positions(target, flow, view)).items()):
+        positions.setdefault(tp.topic, {})[tp.partition] = offset
     return tuple(
         TopicStart(name, len(source.topics[name].partitions), positions.get(name, {}), _start(flow, name))
         for name in choose(flow, source.topics)

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from pyspark.java_gateway import launch_gateway
 
 import isthmus
 from isthmus import machine
-from isthmus.errors import ConfigError, IsthmusError, MachineError
+from isthmus.errors import ConfigError, MachineError
 from isthmus.security import check_seal_key, make_seal_key
 
 if TYPE_CHECKING:
@@ -89,10 +89,20 @@ class Spark:
 
     async def run(self, order: Order) -> Receipt:
         """Run one order as a job of its own; raises the lane's own error, or MachineError when it was lost."""
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Receipt] = loop.create_future()
+        from isthmus.engine.orders import for_travel  # not above: all of a lane's libraries would come before the JVM
+        from isthmus.engine.task import perform
 
-        def settle(result: Receipt | BaseException) -> None:
+        group = f"{order.flow.name} lane {order.lane}"
+        text = f"{group}: {len(order.assignments)} partitions"
+        receipt: Receipt = await self.submit(group, text, for_travel(order), perform)
+        return receipt
+
+    async def submit(self, group: str, text: str, item: Any, body: Callable[[Iterator[Any]], Iterator[Any]]) -> Any:
+        """Run a body on one item as a job of its own; it gives back one value, or an error of ours, which is raised."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Any] = loop.create_future()
+
+        def settle(result: Any) -> None:
             if outcome.done():
                 return
             if isinstance(result, BaseException):
@@ -101,29 +111,24 @@ class Spark:
                 outcome.set_result(result)
 
         def work() -> None:
-            result = self._job(order)
+            result = self._job(group, text, item, body)
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, result)
 
-        thread = InheritableThread(target=work, name=f"{order.flow.name} lane {order.lane}", daemon=True)
-        thread.start()
+        InheritableThread(target=work, name=group, daemon=True).start()
         return await outcome
 
-    def _job(self, order: Order) -> Receipt | IsthmusError:
-        from isthmus.engine.orders import for_travel  # not above: all of a lane's libraries would come before the JVM
-        from isthmus.engine.task import perform
-
-        group = f"{order.flow.name} lane {order.lane}"
+    def _job(self, group: str, text: str, item: Any, body: Callable[[Iterator[Any]], Iterator[Any]]) -> Any:
         self._groups.add(group)
         try:
-            self.context.setJobGroup(group, f"{group}: {len(order.assignments)} partitions", False)
-            results: list[Any] = self.context.parallelize([for_travel(order)], 1).mapPartitions(perform).collect()
+            self.context.setJobGroup(group, text, False)
+            results: list[Any] = self.context.parallelize([item], 1).mapPartitions(body).collect()
         except Exception as error:  # noqa: BLE001 - Py4J raises what it likes; all of it means "attempt lost"
             self._stopped = self._stopped or self._is_stopped()
             return MachineError(f"the lane's task was lost: {_first_line(error)}", where=group, code="LANE_LOST")
         finally:
             self._groups.discard(group)
-        return results[0]  # type: ignore[no-any-return]
+        return results[0]
 
     def _is_stopped(self) -> bool:
         """A master that removes the application stops its context, and the JVM lives on."""

@@ -16,13 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from isthmus.engine.offsets.runs import Runs, Span, table
-from isthmus.errors import BrokerRefused, BrokerUnreachable, WireError
+from isthmus.errors import BrokerRefused, BrokerUnreachable
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.batch import find_batches
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import READ_COMMITTED, Fetched, Limits, Want, committed_batches, fetch
-from isthmus.wire.records import Record, decode_records
+from isthmus.wire.kernels import Table
+from isthmus.wire.prints import OFFSET, PRINT, prints_of
 
 _LIMITS = Limits(wait_ms=100, isolation=READ_COMMITTED)
 _PURPOSE = "align"
@@ -54,9 +55,10 @@ class Seen:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def add(self, record: Record) -> None:
-        self.offsets.append(record.offset)
-        self.prints.append(hash((record.timestamp, record.key, record.value, record.headers)))
+    def add(self, rows: Table) -> None:
+        """Rows of prints."""
+        self.offsets.frombytes(rows[:, OFFSET].tobytes())
+        self.prints.frombytes(rows[:, PRINT].tobytes())
 
     def first(self, count: int) -> None:
         """Keep only so many."""
@@ -155,11 +157,8 @@ def _take(seen: Seen, answer: Fetched, start: int, end: int) -> int:
     """Add what was fetched; the offset to go on at."""
     batches = find_batches(answer.records)
     for batch in committed_batches(answer, batches):
-        if batch.magic < 2:
-            raise WireError("records of an old format are not compared", code="VERSION")
-        if batch.is_control or batch.count == 0:
+        if batch.is_control or (batch.magic == 2 and batch.count == 0):
             continue
-        for record in decode_records(answer.records, batch):
-            if start <= record.offset < end:
-                seen.add(record)
+        rows = prints_of(answer.records, batch)
+        seen.add(rows[(rows[:, OFFSET] >= start) & (rows[:, OFFSET] < end)])
     return max([start, *(batch.last_offset + 1 for batch in batches)])
