@@ -114,11 +114,12 @@ def test_where_the_exit_dials_the_destination_opens_the_port(tmp_path: Path) -> 
     assert read_end(out / "tunnel.yaml").spec.listen == Place("0.0.0.0", 8443)
 
 
-def test_a_file_without_a_tunnel_has_nothing_to_prepare(tmp_path: Path) -> None:
+def test_a_file_without_a_tunnel_has_nothing_to_prepare_or_to_look_at(tmp_path: Path) -> None:
     file = tmp_path / "flow.yaml"
     file.write_text("{clusters: {a: {bootstrap: 'e:1'}, b: {bootstrap: 'w:1'}}, flows: [{from: a, to: b}]}")
-    with pytest.raises(ConfigError, match="behind a tunnel"):
-        asked("prepare", "--side", "source", file)
+    for words in (["prepare", "--side", "source"], ["status"]):
+        with pytest.raises(ConfigError, match="behind a tunnel"):
+            asked(*words, file)
 
 
 # --- the file of an end -----------------------------------------------------------------------

@@ -105,6 +105,8 @@ def status(
     from isthmus.config.tunnelfile import is_end_file, read_end
 
     rows = examine(end=read_end(file)) if is_end_file(file) else examine(flows=loaded_from(file, secrets).flows)
+    if not rows:
+        raise ConfigError("no cluster of the file is behind a tunnel", where=str(file), code="TUNNEL")
     if output is Output.json:
         print(json.dumps(rows))
     else:

@@ -101,7 +101,7 @@ def _handshake_failed(error: ssl.SSLError, where: str) -> BrokerUnreachable:
     if isinstance(error, ssl.SSLEOFError):
         what = "the other end hung up during the handshake: it may have too many connections that are not through yet"
         return BrokerUnreachable(what, where=where, hint="look at its log", code="TUNNEL")
-    what = f"what answers there is no tunnel of Isthmus ({reason or type(error).__name__})"
+    what = f"what answers there is no tunnel of Isthmus ({reason or error})"
     return SecurityRefused(what, where=where, hint="check address and port", code="TUNNEL_VERSION")
 
 
