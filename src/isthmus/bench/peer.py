@@ -25,7 +25,10 @@ def main() -> None:
 def _serve(sock: socket.socket) -> None:
     with sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        (wanted,) = struct.unpack(">Q", sock.recv(8, socket.MSG_WAITALL))
+        asked = sock.recv(8, socket.MSG_WAITALL)
+        if len(asked) < 8:  # somebody looked whether the port is open
+            return
+        (wanted,) = struct.unpack(">Q", asked)
         chunk = memoryview(os.urandom(_CHUNK))
         while wanted > 0:
             sock.sendall(chunk[:wanted])

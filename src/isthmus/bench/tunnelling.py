@@ -82,7 +82,7 @@ class Tunnelled:
 def measure_tunnel(source: str, target: str, scale: float, say: Say) -> Tunnelled:
     """On two empty clusters."""
     size = int(2e9 * scale)
-    with _peer() as port, _exit() as (tunnel, process):
+    with _peer() as port, _exit() as (tunnel, process), _stunnel(port) as theirs:
 
         def direct() -> socket.socket:
             return socket.create_connection((_HERE, port))
@@ -93,17 +93,17 @@ def measure_tunnel(source: str, target: str, scale: float, say: Say) -> Tunnelle
             return sock
 
         say("tunnel: bytes, direct and through it in turn")
-        speeds, cpu = _speeds(direct, tunnelled, size, process)
+        ways = {"direct": direct, "tunnel": tunnelled} | ({"stunnel": theirs} if theirs else {})
+        speeds, cpu = _speeds(ways, size, process)
         say("tunnel: round trips")
         latencies = {name: _p99_ms(dialled) for name, dialled in (("direct", direct), ("tunnel", tunnelled))}
         say(f"tunnel: {AT_ONCE} connections")
         opening = _many(tunnelled)
-        theirs = _stunnel_speed(port, size, say)
         replicated = _replicated(source, target, tunnel, scale, say)
     return Tunnelled(
         direct_mb_s=round(speeds["direct"], 1),
         tunnel_mb_s=round(speeds["tunnel"], 1),
-        stunnel_mb_s=theirs,
+        stunnel_mb_s=round(speeds["stunnel"], 1) if "stunnel" in speeds else None,
         client_cpu_per_gb=round(cpu[0], 2),
         exit_cpu_per_gb=round(cpu[1], 2),
         direct_p99_ms=round(latencies["direct"], 3),
@@ -164,16 +164,17 @@ def _await(tunnel: Tunnel) -> None:
 
 
 def _speeds(
-    direct: Dialled, tunnelled: Dialled, size: int, process: psutil.Process
+    ways: dict[str, Dialled], size: int, process: psutil.Process
 ) -> tuple[dict[str, float], tuple[float, float]]:
     """The best MB/s of each, and the least CPU per GB of client and exit."""
-    found: dict[str, list[float]] = {"direct": [], "tunnel": []}
+    found: dict[str, list[float]] = {name: [] for name in ways}
     costs: list[tuple[float, float]] = []
     for _ in range(_ROUNDS):
-        found["direct"].append(_pulled(direct, size))
-        mine, theirs = time.thread_time(), _cpu(process)
-        found["tunnel"].append(_pulled(tunnelled, size))
-        costs.append(((time.thread_time() - mine) / size * 1e9, (_cpu(process) - theirs) / size * 1e9))
+        for name, dialled in ways.items():
+            mine, theirs = time.thread_time(), _cpu(process)
+            found[name].append(_pulled(dialled, size))
+            if name == "tunnel":
+                costs.append(((time.thread_time() - mine) / size * 1e9, (_cpu(process) - theirs) / size * 1e9))
     return {name: max(each) for name, each in found.items()}, min(costs, key=sum)
 
 
@@ -229,34 +230,39 @@ def _many(dialled: Dialled) -> float:
 # -- stunnel ---------------------------------------------------------------------------------------
 
 
-def _stunnel_speed(port: int, size: int, say: Say) -> float | None:
-    """The same download through two `stunnel`, client and server; None where it is not installed."""
+@contextlib.contextmanager
+def _stunnel(port: int) -> Iterator[Dialled | None]:
+    """A way through two `stunnel`, client and server; None where it is not installed."""
     program = shutil.which("stunnel") or shutil.which("stunnel4")
     if program is None:
-        return None
-    say("tunnel: the same through stunnel")
+        yield None
+        return
     ports = free_ports()
     outer, inner = next(ports), next(ports)
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
         issued = Authority().issue("bench")
-        (folder / "own.pem").write_text(issued.key_pem() + issued.chain_pem())
-        sides = {"server": (f"{_HERE}:{outer}", f"{_HERE}:{port}"), "client": (f"{_HERE}:{inner}", f"{_HERE}:{outer}")}
-        for side, (accept, connect) in sides.items():
-            own = f"cert={folder}/own.pem\n" if side == "server" else "client=yes\n"
-            text = f"foreground=yes\npid=\nsslVersion=TLSv1.3\n[bench]\naccept={accept}\nconnect={connect}\n{own}"
-            (folder / side).write_text(text)
+        (Path(name) / "own.pem").write_text(issued.key_pem() + issued.chain_pem())
+        for side, own, accept, connect in (
+            ("server", f"cert={name}/own.pem", outer, port),
+            ("client", "client=yes", inner, outer),
+        ):
+            places = f"accept={_HERE}:{accept}\nconnect={_HERE}:{connect}\n"
+            file = Path(name) / side
+            file.write_text(f"foreground=yes\npid=\nsslVersion=TLSv1.3\n[bench]\n{places}{own}\n")
             quiet = subprocess.DEVNULL
-            process = subprocess.Popen([program, str(folder / side)], stdout=quiet, stderr=quiet)
+            process = subprocess.Popen([program, str(file)], stdout=quiet, stderr=quiet)
             stack.callback(process.wait)
             stack.callback(process.terminate)
         _await_port(inner)
-        return round(max(_pulled(lambda: socket.create_connection((_HERE, inner)), size) for _ in range(_ROUNDS)), 1)
+        yield lambda: socket.create_connection((_HERE, inner))
 
 
 def _await_port(port: int) -> None:
     deadline = time.monotonic() + 30
-    while socket.socket().connect_ex((_HERE, port)) != 0 and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        with socket.socket() as sock:
+            if sock.connect_ex((_HERE, port)) == 0:
+                return
         time.sleep(0.1)
 
 
