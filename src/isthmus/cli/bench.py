@@ -19,7 +19,7 @@ from isthmus.errors import ConfigError, MachineError
 
 QUICK_SCALE = 0.2
 QUICK_CASES = "json,random,small"
-PLAN, GROUPS, TUNNEL = "plan", "groups", "tunnel"
+PLAN, GROUPS, DISTANCE, TUNNEL = "plan", "groups", "distance", "tunnel"
 GROUPS_AT_ONCE = 1_000
 PLANNED_PARTITIONS = 10_000
 
@@ -29,7 +29,7 @@ def bench(
     cases: Annotated[
         str,
         typer.Option(
-            help="Comma list of json, random, small, wide, uncompressed; or all. Apart from them: plan; groups; tunnel."
+            help="Comma list of json, random, small, wide, uncompressed; or all. Alone: plan; groups; distance; tunnel."
         ),
     ] = QUICK_CASES,
     systems: Annotated[
@@ -61,6 +61,9 @@ def bench(
         return
     if cases == TUNNEL:
         _bench_tunnel(out, output, scale)
+        return
+    if cases == DISTANCE:
+        _bench_distance(out, output, scale)
         return
     from isthmus.bench import report
     from isthmus.bench.cases import CASES
@@ -114,6 +117,16 @@ def _bench_tunnel(out: Path, output: str, scale: float) -> None:
 
     with _two_clusters(output, {}) as (console, say, source, target):
         found = measure_tunnel(source, target, scale, say)
+    _tell(console, output, write(found, out), lambda: show(found, console))
+
+
+def _bench_distance(out: Path, output: str, scale: float) -> None:
+    """Likewise: a source that is 100 ms away."""
+    from isthmus.bench.distance import measure_distance, show, write
+
+    console = Console(stderr=output == "json")
+    with console.status("starting two clusters") as status:
+        found = measure_distance(scale, status.update)
     _tell(console, output, write(found, out), lambda: show(found, console))
 
 

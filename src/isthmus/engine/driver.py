@@ -236,7 +236,7 @@ class Driver:
         except BrokerUnreachable as error:
             raise SourceError(error.message, where=error.where) from error
         self.dispatch.until = ends
-        self.scene.set_ends(ends)
+        self.scene.set_goals(ends)
 
     # -- lanes ---------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class Scene:
         self._watch = watch
         self._lanes = [_LaneScene() for _ in range(flow.lanes)]
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
+        self._goals: dict[TopicPartition, int] = {}  # of a run that ends when they are reached
         self._stops: dict[TopicPartition, Stop] = {}
         self._partitions: set[TopicPartition] = set()
         self._events: list[str] = []
@@ -93,10 +94,9 @@ class Scene:
         """Lanes may be added; those that end keep what they did."""
         self._lanes += [_LaneScene() for _ in range(count - len(self._lanes))]
 
-    def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        for tp, end in ends.items():
-            position, _ = self._positions.get(tp, (0, -1))
-            self._positions[tp] = (position, end)
+    def set_goals(self, ends: Mapping[TopicPartition, int]) -> None:
+        """What comes after these ends is for another run: it is no lag of this one."""
+        self._goals = dict(ends)
 
     def lane_started(self, order: Order) -> None:
         lane = self._lanes[order.lane]
@@ -168,6 +168,7 @@ class Scene:
 
     def _partition(self, tp: TopicPartition) -> PartitionStatus:
         position, end = self._positions.get(tp, (0, -1))
+        end = self._goals.get(tp, end)
         stop = self._stops.get(tp)
         return PartitionStatus(
             topic=tp.topic,
