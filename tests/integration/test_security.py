@@ -21,7 +21,7 @@ from tests.crossing import Crossing, cross
 from tests.integration.command import Running, Writing, committed, fill, topics_of, unique, wait_for
 from tests.integration.secured import MODULES, RECORDS, Place
 from tests.integration.tokens import TokenEndpoint
-from tests.integration.tunnelled import DIRECTIONS, tunnel
+from tests.integration.tunnelled import DIRECTIONS, Way, tunnel
 
 from isthmus.errors import SecurityRefused, SourceError
 from isthmus.lab import Lab
@@ -46,6 +46,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         topic = unique("secured-")
         fill(cluster, topic, RECORDS)
         yield Place(cluster, doors, tokens, topic)
+
+
+@pytest.fixture
+def way() -> Iterator[Way]:
+    with tunnel("listens") as made:
+        yield made
 
 
 def crosses(place: Place, listener: str, **settings: str) -> None:
@@ -263,12 +269,13 @@ def test_a_flow_whose_login_fails_at_the_start_ends_with_that_code(place: Place)
 
 
 @pytest.mark.spark
-def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, tmp_path: Path) -> None:
+def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, way: Way, tmp_path: Path) -> None:
+    """By Spark, and through a tunnel: its secret must reach the executors, and nobody else."""
     topic, alias, key_password = unique("hidden-"), unique("far"), "key-password-of-isthmus"
     fill(place.cluster, topic, RECORDS)
     own = place.doors.authority.issue("isthmus")
-    secrets = [place.doors.password, key_password, own.key_pem(key_password).splitlines()[2]]
-    file = _hidden_file(place, tmp_path, topic, alias, own, key_password)
+    secrets = [place.doors.password, key_password, own.key_pem(key_password).splitlines()[2], shared(way)]
+    file = _hidden_file(place, way, tmp_path, topic, alias, own, key_password)
     left, (port,) = tmp_path / "left", [next(free_ports())]
     (left / "events").mkdir(parents=True)
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{left}/events"}
@@ -285,6 +292,7 @@ def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, t
         ended = running.ended()
     assert ended.code == 0, ended
     assert place.prove_copy(topic, f"{alias}.{topic}") == RECORDS
+    wait_for(lambda: sum(passage.back for passage in way.passages) > RECORDS, 120, "bytes through the tunnel")
     assert holding([alias], place.cluster.log_dir(1)), "what is there is not found"
     assert list((left / "events").rglob("*")), "there is no event log"
     assert holding(secrets, left, place.cluster.log_dir(1)) == []
@@ -292,14 +300,19 @@ def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, t
         assert secret not in "\n".join([*shown, str(ended)])
 
 
-def _hidden_file(place: Place, folder: Path, topic: str, alias: str, own: Issued, key_password: str) -> Path:
+def shared(way: Way) -> str:
+    return way.tunnel.secrets[0].reveal()
+
+
+def _hidden_file(place: Place, way: Way, folder: Path, topic: str, alias: str, own: Issued, key_password: str) -> Path:
     jaas = f'{MODULES}plain.PlainLoginModule required username="token" password="{place.doors.password}";'
     trust = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": place.doors.authority.pem()}
     source = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas, **trust}
     key = {"ssl.keystore.certificate.chain": own.chain_pem(), "ssl.keystore.key": own.key_pem(key_password)}
     target = {"security.protocol": "SSL", **trust, **key, "ssl.key.password": key_password}
+    through = {"dial": str(way.tunnel), "secret": shared(way)}
     clusters = {
-        alias: {"bootstrap": place.cluster.bootstrap_of("SASLTLS"), "properties": source},
+        alias: {"bootstrap": place.cluster.bootstrap_of("SASLTLS"), "tunnel": through, "properties": source},
         "near": {"bootstrap": place.cluster.bootstrap_of("MUTUAL"), "properties": target},
     }
     file = folder / "hidden.yaml"  # JSON is YAML
