@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from isthmus.engine.driver import Driver
 from isthmus.engine.lane import run_order
-from isthmus.engine.orders import Order, Receipt
+from isthmus.engine.orders import LaneRunner, Order, Receipt
 from isthmus.lab import Lab
 from isthmus.model import Cluster, Flow, Mm2Topics, Sync, Topics, Tuning
 from isthmus.observe.status import FlowStatus
@@ -27,8 +27,14 @@ QUICK = Tuning(refresh_seconds=0.5, fetch_wait_ms=100)
 RECORDS_ONLY = Mm2Topics(heartbeats=False, carry_heartbeats=False, offset_syncs=False, checkpoints=False)
 
 
+class Runner(LaneRunner, Protocol):
+    """A LaneRunner that remembers the orders that it was given."""
+
+    orders: list[Order]
+
+
 class InThread:
-    """A LaneRunner whose executor is a thread; remembers the orders that it was given."""
+    """A LaneRunner whose executor is a thread."""
 
     def __init__(self) -> None:
         self.orders: list[Order] = []
@@ -67,7 +73,7 @@ async def _cross(flow: Flow, options: dict[str, Any]) -> FlowStatus:
 class Crossing:
     """A flow that runs in the background: `with Crossing(flow) as crossing: ...`."""
 
-    def __init__(self, flow: Flow, runner: InThread | None = None, **options: Any) -> None:
+    def __init__(self, flow: Flow, runner: Runner | None = None, **options: Any) -> None:
         self.runner = runner or InThread()
         self.statuses: list[FlowStatus] = []
         self.error: BaseException | None = None

@@ -28,13 +28,14 @@ FORKS.set_forkserver_preload(["isthmus.engine.lane"])
 class Killable:
     """Kills as long as kills are left, each after some records were written; remembers the orders."""
 
-    def __init__(self, kills: int, bootstrap: str, topic: str, *, records: int = 200) -> None:
+    def __init__(self, kills: int, bootstrap: str, topic: str, *, records: int = 200, seed: int = 7) -> None:
         self.kills = kills
+        self.hits = 0  # kills that ended an order which was under way
         self._records = records  # written to partition 0 of the topic before it is killed, and a little later
         self.orders: list[Order] = []
-        self._dice = random.Random(7)
+        self._dice = random.Random(seed)
         self._watched = TopicPartition(topic, 0)
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex})
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex, "log_level": 2})
 
     async def run(self, order: Order) -> Receipt:
         return await asyncio.to_thread(self._run, order)
@@ -51,6 +52,7 @@ class Killable:
             try:
                 return receipt.result()
             except BrokenProcessPool:
+                self.hits += 1
                 raise MachineError("the worker was killed", code="LANE_LOST") from None
 
     def _wait_for_writes(self, receipt: Future[Receipt]) -> None:

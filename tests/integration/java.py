@@ -43,6 +43,32 @@ def kafka_java(version: str = KAFKA) -> Iterator[Any]:
         _ended(process)
 
 
+def mirror_answers(jvm: Any, bootstrap: str, source: str) -> dict[str, Any]:
+    """All that MirrorMaker 2's own MirrorClient tells about one source, by the name of the question.
+
+    The source is called SOURCE in it, so that answers beside different replicators can be compared; what concerns other
+    sources is left out.
+    """
+    client = jvm.org.apache.kafka.connect.mirror.MirrorClient({"bootstrap.servers": bootstrap})
+    try:
+        answers = {
+            "upstreamClusters": client.upstreamClusters(),
+            "heartbeatTopics": client.heartbeatTopics(),
+            "checkpointTopics": client.checkpointTopics(),
+            "remoteTopics": client.remoteTopics(),
+            "remoteTopics of the source": client.remoteTopics(source),
+        }
+        ours = {name: {each for each in found if source in each.split(".")} for name, found in answers.items()}
+        # It takes any name with a dot for a copy, but for those of its own (docs/groups.md).
+        ours["remoteTopics"] = {each for each in ours["remoteTopics"] if not each.startswith("isthmus.")}
+        hops = client.replicationHops(source)
+    finally:
+        client.close()
+    return {name: {each.replace(source, "SOURCE") for each in found} for name, found in ours.items()} | {
+        "replicationHops": hops
+    }
+
+
 def _ended(process: subprocess.Popen[bytes]) -> None:
     """It ends when its standard input does."""
     assert process.stdin is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.crossing import QUICK, RECORDS_ONLY
 from tests.integration.command import unique
@@ -73,3 +75,45 @@ class Place:
         verdict = compare(self.cluster.bootstrap, topic, self.cluster.bootstrap, copy)
         assert verdict.equal, verdict
         return verdict.records
+
+
+def holding(secrets: list[str], *folders: Path) -> list[str]:
+    """Every file in these folders that has one of the secrets in it."""
+    found = []
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        try:
+            data = path.read_bytes()
+        except OSError:
+            continue  # a folder, or gone meanwhile
+        found += [f"{path}: secret {at}" for at, secret in enumerate(secrets) if secret.encode() in data]
+    return found
+
+
+def keeping_what_is_removed(keeper: Path, left: Path) -> dict[str, str]:
+    """Environment of a command whose Python processes keep a copy of each file that they remove, in `left`/removed.
+
+    Spark is given orders through files that are gone a moment later; on a real disk they could be found.
+    """
+    keeper.mkdir()
+    (left / "removed").mkdir(parents=True)
+    (keeper / "sitecustomize.py").write_text(_KEEPER.format(kept=str(left / "removed")))
+    known = os.environ.get("PYTHONPATH", "")
+    return {"PYTHONPATH": f"{keeper}{os.pathsep}{known}" if known else str(keeper)}
+
+
+_KEEPER = """
+import os, uuid
+
+_unlink = os.unlink
+
+def unlink(path, *, dir_fd=None):
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK, dir_fd=dir_fd)
+        with os.fdopen(file, "rb") as gone, open(os.path.join({kept!r}, uuid.uuid4().hex), "wb") as copy:
+            copy.write(gone.read())
+    except OSError:
+        pass
+    _unlink(path, dir_fd=dir_fd)
+
+os.unlink = os.remove = unlink
+"""

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from tests.crossing import Crossing, cross
-from tests.integration.command import Writing, committed, isthmus, wait_for, yaml_file
+from tests.integration.command import Writing, committed, isthmus, topics_of, wait_for, yaml_file
 from tests.integration.grouped import PARTITIONS, assert_exact, commit_at_random, flow_with_groups, write_plain
+from tests.integration.java import kafka_java, mirror_answers
 from tests.integration.mirrormaker import MirrorMaker
 from tests.integration.sources import KEPT, Pair, numbered, producer, read, send, write
 
@@ -94,6 +95,8 @@ def test_mirrormaker_isthmus_and_mirrormaker_again_copy_every_record_once(
     lab["east"].create_topic(topic_name, PARTITIONS)
     flow, remote = flow_with_groups(lab, topic_name, alias), f"{alias}.{topic_name}"
     write_plain(lab["east"].bootstrap, topic_name, 2_000)
+    # A flow of ours on the same topic: it leaves heartbeats at the source, which MirrorMaker 2 carries as well.
+    cross(flow_with_groups(lab, topic_name, f"{alias}i", heartbeats=True, carry_heartbeats=True))
     mirror = MirrorMaker(flow, tmp_path, exactly_once=True, groups=f"{alias}-.*", **TALKATIVE)
     with contextlib.ExitStack() as producing:
         producing.enter_context(Writing(lab["east"].bootstrap, topic_name, PARTITIONS, per_second=100))
@@ -104,8 +107,10 @@ def test_mirrormaker_isthmus_and_mirrormaker_again_copy_every_record_once(
             assert "runs beside this flow" in asyncio.run(_word_of_warning(flow))
             places = commit_at_random(lab, alias, topic_name, groups=6)
             mirror.until(lambda: len(read(lab["west"].bootstrap, f"{alias}.checkpoints.internal")), "groups", LONG_S)
+            mirror.until(lambda: f"{alias}.heartbeats" in topics_of(lab["west"].bootstrap), "heartbeats", LONG_S)
             mirror.kill()
         _assert_bytes_are_ours(lab, flow, topic_name)
+        _assert_answers_are_the_same(lab, alias, f"{alias}i")
         wait_for(lambda: not planned(flow).group_state, 60, "its group has lost its members")
 
         adopted = isthmus("adopt", mirror.file, "--from", "mm2", "--yes", "-o", "json")
@@ -148,6 +153,14 @@ def _believed(lab: Lab, flow: Flow) -> dict[tuple[str, int], int]:
     stored = read(lab["west"].bootstrap, flow.progress_topic, committed=False)
     found = [one for _, key, value in stored if (one := parse_progress(key or b"", value)) is not None]
     return {(one.topic, one.partition): one.offset + 1 for one in found if one.offset is not None}
+
+
+def _assert_answers_are_the_same(lab: Lab, theirs: str, ours: str) -> None:
+    """MirrorClient tells of our flow what it tells of MirrorMaker 2's."""
+    with kafka_java() as jvm:
+        told = mirror_answers(jvm, lab["west"].bootstrap, theirs)
+        assert mirror_answers(jvm, lab["west"].bootstrap, ours) == told
+    assert all(told.values()), told
 
 
 def _assert_bytes_are_ours(lab: Lab, flow: Flow, topic: str) -> None:

@@ -8,16 +8,18 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.crossing import Crossing, cross
 from tests.integration.command import Running, called, wait_for, yaml_file
-from tests.integration.sources import Pair, values, write
+from tests.integration.sources import Pair, add_partitions, numbered, values, write
 
+from isthmus.engine import dispatch, letters
 from isthmus.engine.wishes import Answer, Wishing, live_settings
 from isthmus.errors import ConfigError, TargetError
 from isthmus.lab import Lab
-from isthmus.model import Flow, Topics
+from isthmus.model import Flow, TopicPartition, Topics
 
 pytestmark = pytest.mark.integration
 
@@ -174,3 +176,33 @@ def test_an_edited_file_comes_into_force_and_a_bad_edit_does_not(lab: Lab, tmp_p
         assert f"process {running.pid} on" in slow.json()[0]["heard_by"]
         running.terminate()
         assert running.ended(60).code == 0
+
+
+def test_a_partition_that_comes_while_an_order_is_made_does_not_wait_for_the_next_epoch(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partitions of an order are chosen before its fence; one that is found in between must end the order."""
+    pair = Pair(lab)
+    topic = pair.topic("orders")
+    pair.write(topic, 10)
+    crossing, pristine, grown = Crossing(pair.flow()), letters.made_ready, False
+
+    async def while_it_is_made(*args: Any) -> bool:
+        nonlocal grown
+        if not grown:
+            grown = True
+            await asyncio.to_thread(add_partitions, pair.source.bootstrap, topic, 2)
+            await asyncio.wait_for(_assigned(crossing, TopicPartition(topic, 1)), 60)
+        return await pristine(*args)
+
+    monkeypatch.setattr(dispatch, "made_ready", while_it_is_made)
+    with crossing:
+        crossing.until_copied(10)
+        write(pair.source.bootstrap, topic, numbered(10, first=10, partitions=2))
+        crossing.until_copied(20)
+    pair.proven(topic, 20)
+
+
+async def _assigned(crossing: Crossing, partition: TopicPartition) -> None:
+    while crossing.driver is None or partition not in crossing.driver._roster.lanes:
+        await asyncio.sleep(0.05)

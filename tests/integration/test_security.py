@@ -19,16 +19,17 @@ import psutil
 import pytest
 from tests.crossing import Crossing, cross
 from tests.integration.command import Running, Writing, committed, fill, topics_of, unique, wait_for
-from tests.integration.secured import MODULES, RECORDS, Place
+from tests.integration.secured import MODULES, RECORDS, Place, holding, keeping_what_is_removed
 from tests.integration.tokens import TokenEndpoint
 from tests.integration.tunnelled import DIRECTIONS, Way, tunnel
 
+from isthmus.engine.doctor import examine_flow
 from isthmus.errors import SecurityRefused, SourceError
 from isthmus.lab import Lab
 from isthmus.lab.brokers import free_ports
 from isthmus.lab.doors import BRIEF_MS, Doors
 from isthmus.lab.identities import Authority, Issued
-from isthmus.model import Cluster, Topics
+from isthmus.model import Cluster, Flow, Topics
 from isthmus.wire.advertised import advertised
 from isthmus.wire.cluster import Client
 from isthmus.wire.dial import dial
@@ -114,6 +115,21 @@ def test_content_crosses_through_a_tunnel_with_tls_and_a_login_inside(place: Pla
     place.prove(flow)
     assert {passage.result for passage in way.passages} == {"passed"}
     assert sum(passage.back for passage in way.passages) > RECORDS
+
+
+def test_a_brokers_certificate_is_told_through_a_tunnel_and_not_the_tunnels(place: Place, way: Way) -> None:
+    async def seen(cluster: Cluster) -> tuple[bytes, str] | None:
+        host, _, port = cluster.bootstrap[0].rpartition(":")
+        link = await dial(cluster, host, int(port), 60.0)
+        try:
+            return link.peer()
+        finally:
+            link.close()
+
+    tls = place.reach("TLS", security_protocol="SSL", **place.trust())
+    assert asyncio.run(seen(way.to(tls))) == asyncio.run(seen(tls))
+    assert asyncio.run(seen(tls)) is not None
+    assert asyncio.run(seen(way.to(place.reach("PLAINTEXT")))) is None
 
 
 def test_an_exit_learns_from_the_cluster_where_it_may_connect_to(place: Place) -> None:
@@ -268,6 +284,29 @@ def test_a_flow_whose_login_fails_at_the_start_ends_with_that_code(place: Place)
 # --- the command ------------------------------------------------------------------------------
 
 
+def test_the_doctor_tells_of_chains_names_ends_and_logins(place: Place) -> None:
+    """Certificates of the lab end within a day."""
+    tls = {"security_protocol": "SSL", **place.trust()}
+    found = _safety(place.flow("SASLTLS", security_protocol="SASL_SSL", **place.trust(), **place.login("PLAIN")))
+    assert ("login", "ok", "PLAIN as User:token") in found
+    said = [text for check, outcome, text in found if (check, outcome) == ("tls", "warn")]
+    assert any("the certificate of broker 1" in text and "in 1 days" in text for text in said), said
+    assert any("the authority in the trust store (CN=lab authority)" in text for text in said), said
+    unnamed = _safety(place.flow("ELSEWHERE", **tls, ssl_endpoint_identification_algorithm=""))
+    assert ("tls", "warn", "names in certificates are not checked") in unnamed
+    for listener, says in (("EXPIRED", "certificate has expired"), ("ELSEWHERE", "is not for `127.0.0.1`")):
+        failed = [row for row in _safety(place.flow(listener, **tls)) if row[1] == "fail"]
+        assert {check for check, _, _ in failed} == {"tls"}
+        assert all(says in text for _, _, text in failed), failed
+
+
+def _safety(flow: Flow) -> list[tuple[str, str, str]]:
+    checks = asyncio.run(examine_flow(flow))
+    return [
+        (c.check, c.outcome.value, c.text) for c in checks if c.check in ("tls", "login") or c.outcome.value == "fail"
+    ]
+
+
 @pytest.mark.spark
 def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, way: Way, tmp_path: Path) -> None:
     """By Spark, and through a tunnel: its secret must reach the executors, and nobody else."""
@@ -281,7 +320,7 @@ def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, w
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{left}/events"}
     conf |= {"spark.ui.enabled": "true", "spark.ui.port": str(port)}
     words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    env = {"TMPDIR": str(left), "SPARK_LOCAL_DIRS": str(left)}
+    env = {"TMPDIR": str(left), "SPARK_LOCAL_DIRS": str(left)} | keeping_what_is_removed(tmp_path / "keeper", left)
     with Running("run", file, *words, env=env) as running:
         wait_for(lambda: copied(place, f"{alias}.{topic}"), 120, "records")
         shown = [" ".join(process.cmdline()) for process in (psutil.Process(running.pid), *running.family())]
@@ -295,6 +334,7 @@ def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, w
     wait_for(lambda: sum(passage.back for passage in way.passages) > RECORDS, 120, "bytes through the tunnel")
     assert holding([alias], place.cluster.log_dir(1)), "what is there is not found"
     assert list((left / "events").rglob("*")), "there is no event log"
+    assert holding([alias], left / "removed"), "the orders that Spark was given are not found"
     assert holding(secrets, left, place.cluster.log_dir(1)) == []
     for secret in secrets:
         assert secret not in "\n".join([*shown, str(ended)])
@@ -330,15 +370,3 @@ def copied(place: Place, topic: str) -> bool:
 def _page(port: int, page: str) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}/", timeout=30) as answer:
         return str(answer.read().decode())
-
-
-def holding(secrets: list[str], *folders: Path) -> list[str]:
-    """Every file in these folders that has one of the secrets in it."""
-    found = []
-    for path in (path for folder in folders for path in folder.rglob("*")):
-        try:
-            data = path.read_bytes()
-        except OSError:
-            continue  # a folder, or gone meanwhile
-        found += [f"{path}: secret {at}" for at, secret in enumerate(secrets) if secret.encode() in data]
-    return found

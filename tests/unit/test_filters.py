@@ -9,7 +9,7 @@ import pytest
 from isthmus.errors import ConfigError
 from isthmus.mm2.filters import ConfigFilter, GroupFilter, TopicFilter, choose, split_list, why_not
 from isthmus.mm2.javaregex import compile_java
-from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Sync, Topics
+from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Naming, Sync, Topics
 
 EAST = Cluster(alias="east", bootstrap=("e:9092",))
 WEST = Cluster(alias="west", bootstrap=("w:9092",))
@@ -54,6 +54,14 @@ def test_a_flow_never_carries_internal_topics_nor_circles_whatever_it_asks_for()
         "x-internal",
     ]
     assert choose(flow, there) == ["b", "orders"]
+
+
+@pytest.mark.parametrize("naming", [Naming(), Naming(policy="identity"), Naming(policy="rename", prefix="x-")])
+def test_a_flow_back_does_not_take_dead_letters_along(naming: Naming) -> None:
+    there = Flow(source=EAST, target=WEST)
+    back = Flow(source=WEST, target=EAST, naming=naming, topics=Topics(include=(".*",), exclude=()))
+    assert choose(back, [there.dead_letter_topic, "orders"]) == ["orders"]
+    assert why_not(back, [there.dead_letter_topic]) == {there.dead_letter_topic: "internal"}
 
 
 def test_a_flow_carries_what_came_from_elsewhere() -> None:

@@ -9,10 +9,11 @@ import pytest
 from isthmus.config.credentials import login, principal
 from isthmus.engine.checks import Outcome, exit_status, fail, of_right, ok, overall, warn
 from isthmus.engine.control import ControlView
-from isthmus.engine.rights import FLOW, NOTHING, TOPIC, Right, needs_of_flow, needs_of_topics, refuse_unallowed, told
+from isthmus.engine.needs import FLOW, NOTHING, TOPIC
+from isthmus.engine.rights import Right, needs_of_flow, needs_of_topics, refuse_unallowed, told
 from isthmus.engine.survey import collisions
 from isthmus.errors import MachineError, PartitionStopped, TargetError
-from isthmus.model import Cluster, Flow, Naming, Sync
+from isthmus.model import Cluster, Flow, Mm2Topics, Naming, Sync
 from isthmus.wire.cluster import Client
 
 FLOW_ = Flow(source=Cluster(alias="us", bootstrap=("a:1",)), target=Cluster(alias="eu", bootstrap=("b:1",)), lanes=2)
@@ -34,7 +35,8 @@ def test_the_principal_is_told_as_far_as_settings_tell_it(settings: dict[str, st
 
 def test_a_flow_needs_the_least_that_it_can_do_with() -> None:
     source, target = Client(FLOW_.source), Client(FLOW_.target)
-    plain = dataclasses.replace(FLOW_, sync=Sync(configs=False))
+    bare = Mm2Topics(offset_syncs=False, checkpoints=False)
+    plain = dataclasses.replace(FLOW_, sync=Sync(configs=False), mm2_topics=bare)
     needs = {(n.on, n.operation) for n in needs_of_topics(plain, ["orders"], source, target)}
     assert needs == {
         ("source", "DESCRIBE"),

@@ -6,7 +6,11 @@ system ever sees progress or data that another one left.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+
+from isthmus.engine.lane import run_order
+from isthmus.engine.orders import Order, Receipt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +26,10 @@ class Crossing:
 
     def replica(self, topic: str) -> str:
         return f"{self.source_alias}.{topic}"
+
+
+class InThread:
+    """A LaneRunner whose executor is a thread: what Spark adds is no part of what is measured."""
+
+    async def run(self, order: Order) -> Receipt:
+        return await asyncio.to_thread(run_order, order, "bench")

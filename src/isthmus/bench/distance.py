@@ -24,10 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from isthmus.bench.cases import CASES, fill
+from isthmus.bench.crossing import InThread
 from isthmus.bench.run import machine
 from isthmus.engine.driver import Driver
-from isthmus.engine.lane import run_order
-from isthmus.engine.orders import Order, Receipt
 from isthmus.lab.brokers import ClusterSpec, Listener
 from isthmus.lab.cluster import Lab
 from isthmus.model import Cluster, Flow, Mm2Topics, Sync, Topics
@@ -124,13 +123,6 @@ def _flow(source: str, target: str, topic: str, alias: str) -> Flow:
     )
 
 
-class _InThread:
-    """A LaneRunner whose executor is a thread."""
-
-    async def run(self, order: Order) -> Receipt:
-        return await asyncio.to_thread(run_order, order, "bench")
-
-
 def _copied(flow: Flow) -> float:
     """Records per second from the first commit that was seen to the end."""
     seen: list[tuple[float, int]] = []
@@ -139,7 +131,7 @@ def _copied(flow: Flow) -> float:
         if status.records and not seen:
             seen.append((time.monotonic(), status.records))
 
-    ended = asyncio.run(Driver(flow, _InThread(), until_caught_up=True, watch=watch).run())
+    ended = asyncio.run(Driver(flow, InThread(), until_caught_up=True, watch=watch).run())
     began, before = seen[0]
     return (ended.records - before) / (time.monotonic() - began)
 

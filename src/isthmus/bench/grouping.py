@@ -1,8 +1,7 @@
 """Consumer groups at scale: how long a round of translation takes, and what the index of offsets costs a busy flow.
 
-Lanes run in this process, without Spark, so that CPU can be counted to the percent. What must stay true: the round is
-the one that a running driver makes; with and without the index the same topic is copied, in turn, and the least of
-several tries counts on both sides.
+What must stay true: the round is the one that a running driver makes. How the cost of the index is found is left to
+`indexing`.
 """
 
 from __future__ import annotations
@@ -21,12 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from isthmus.bench.cases import CASES, fill
+from isthmus.bench.indexing import IndexCost, index_cost
 from isthmus.bench.run import machine
 from isthmus.bench.watch import stored_bytes
-from isthmus.engine.driver import Driver
-from isthmus.engine.lane import run_order
 from isthmus.engine.offsets.keeper import GroupKeeper
-from isthmus.engine.orders import Order, Receipt
 from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Sync, TopicPartition, Topics
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, settled_offsets
@@ -34,7 +31,6 @@ from isthmus.wire.groups import Committed, Offsets, commit_offsets
 
 BAR_S, BAR_MB, BAR_SHARE = 20.0, 1_000.0, 0.01
 _PARTITIONS = 10
-_TRIES = 4
 _COMMITS_AT_ONCE = 20
 
 Say = Callable[[str], None]
@@ -52,8 +48,7 @@ class Grouped:
     unchanged_round_cpu_s: float
     peak_mb: float
     translated: int
-    cpu_with_index_s: float
-    cpu_without_index_s: float
+    index: IndexCost
     index_bytes: int
     data_bytes: int
 
@@ -63,19 +58,12 @@ class Grouped:
             self.first_round_s < BAR_S
             and self.peak_mb < BAR_MB
             and self.index_bytes < BAR_SHARE * self.data_bytes
-            and self.cpu_with_index_s < (1 + BAR_SHARE) * self.cpu_without_index_s
+            and self.index.share < BAR_SHARE
         )
 
     def as_json(self) -> dict[str, Any]:
         bars = {"round_s": BAR_S, "peak_mb": BAR_MB, "share_of_index": BAR_SHARE}
-        return {"bars": bars, "within_bars": self.within_bars, **asdict(self)}
-
-
-class _InThread:
-    """Runs an order in a thread of this process."""
-
-    async def run(self, order: Order) -> Receipt:
-        return await asyncio.to_thread(run_order, order, "bench")
+        return {"bars": bars, "within_bars": self.within_bars, **asdict(self), "index": self.index.as_json()}
 
 
 def measure_groups(source: str, target: str, groups: int, scale: float, say: Say) -> Grouped:
@@ -91,27 +79,12 @@ def measure_groups(source: str, target: str, groups: int, scale: float, say: Say
         sync=Sync(configs=False),
         mm2_topics=Mm2Topics(heartbeats=False, carry_heartbeats=False),
     )
-    with_s, without_s = _index_cost(flow, say)
+    cost = index_cost(flow, say)
     say(f"groups: {groups} of them")
-    return asyncio.run(_rounds(flow, case.topic, groups, with_s, without_s))
+    return asyncio.run(_rounds(flow, case.topic, groups, cost))
 
 
-def _index_cost(flow: Flow, say: Say) -> tuple[float, float]:
-    """CPU-seconds of a whole copy with the index, and without; the least of some tries in turn."""
-    plain = Mm2Topics(heartbeats=False, carry_heartbeats=False, offset_syncs=False, checkpoints=False)
-    found: dict[str, list[float]] = {"with": [], "without": []}
-    for number in range(_TRIES):
-        for name, kept in (("with", flow.mm2_topics), ("without", plain)):
-            say(f"groups: a copy {name} the index, {number + 1} of {_TRIES}")
-            alias = flow.source.alias if name == "with" and number == 0 else f"{name}{number}"
-            turn = replace(flow, source=replace(flow.source, alias=alias), mm2_topics=kept)
-            began = time.process_time()
-            asyncio.run(Driver(turn, _InThread(), until_caught_up=True).run())
-            found[name].append(time.process_time() - began)
-    return min(found["with"]), min(found["without"])
-
-
-async def _rounds(flow: Flow, topic: str, groups: int, with_s: float, without_s: float) -> Grouped:
+async def _rounds(flow: Flow, topic: str, groups: int, cost: IndexCost) -> Grouped:
     source, target = Client(flow.source), Client(flow.target)
     try:
         await source.start()
@@ -137,8 +110,7 @@ async def _rounds(flow: Flow, topic: str, groups: int, with_s: float, without_s:
         unchanged_round_cpu_s=round(again_cpu, 2),
         peak_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         translated=translated,
-        cpu_with_index_s=round(with_s, 3),
-        cpu_without_index_s=round(without_s, 3),
+        index=cost,
         index_bytes=stored_bytes(servers, flow.index_topic),
         data_bytes=stored_bytes(servers, f"{flow.source.alias}.{topic}"),
     )
@@ -185,6 +157,5 @@ def show(found: Grouped, console: Console) -> None:
     table.add_row("one round, nothing changed", f"{found.unchanged_round_s:.2f} s", "")
     table.add_row("peak memory of the process", f"{found.peak_mb:,.0f} MB", f"{BAR_MB:,.0f} MB")
     table.add_row("index, bytes per byte of data", f"{found.index_bytes / found.data_bytes:.4%}", f"{BAR_SHARE:.0%}")
-    more = found.cpu_with_index_s / found.cpu_without_index_s - 1
-    table.add_row("index, more CPU of a copy", f"{more:+.2%}", f"{BAR_SHARE:.0%}")
+    table.add_row("index, share of a busy flow's CPU", f"{found.index.share:.2%}", f"{BAR_SHARE:.0%}")
     console.print(table)

@@ -25,10 +25,11 @@ from rich.table import Table
 from isthmus.bench.run import machine
 from isthmus.engine.control import ControlView
 from isthmus.engine.internal import create_internal_topics
-from isthmus.engine.plan import clients, plan_all
+from isthmus.engine.plan import plan_all
 from isthmus.engine.registrar import Registrar
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
+from isthmus.engine.sides import clients
 from isthmus.engine.upkeep import SettingsKeeper
 from isthmus.errors import TargetError
 from isthmus.model import Cluster, Flow, Mm2Topics, Topics

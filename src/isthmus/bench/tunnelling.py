@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from isthmus.bench.cases import CASES, fill
-from isthmus.bench.grouping import _InThread
+from isthmus.bench.crossing import InThread
 from isthmus.bench.run import machine
 from isthmus.engine.driver import Driver
 from isthmus.errors import WireError
@@ -280,7 +280,7 @@ def _replicated(source: str, target: str, tunnel: Tunnel, scale: float, say: Say
             say(f"tunnel: a replication, {name}, {number + 1} of {_ROUNDS}")
             flow = _flow(source, target, case.topic, f"{name}{number}", way)
             began = time.monotonic()
-            asyncio.run(Driver(flow, _InThread(), until_caught_up=True).run())
+            asyncio.run(Driver(flow, InThread(), until_caught_up=True).run())
             found[name].append(filled.records / (time.monotonic() - began))
     return {name: max(each) for name, each in found.items()}
 

@@ -17,8 +17,10 @@ from rich.text import Text
 
 from isthmus import __version__
 from isthmus.cli import config, lab, tunnel
+from isthmus.cli.acls import acls
 from isthmus.cli.adopt import adopt, release
 from isthmus.cli.bench import bench
+from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
 from isthmus.cli.groups import groups
@@ -40,6 +42,8 @@ app = typer.Typer(
 app.command()(run)
 app.command()(plan)
 app.command()(doctor)
+app.command()(acls)
+app.command()(check)
 app.command()(positions)
 app.command()(groups)
 app.command()(verify)

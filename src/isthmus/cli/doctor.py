@@ -28,15 +28,18 @@ def doctor(
     file: File = None,
     secrets: Secrets = None,
     master: Annotated[str, typer.Option(help="Spark master that a run would have.")] = "local[*]",
+    measure_clock: Annotated[
+        bool, typer.Option("--measure-clock", help="Write one record into the control topic, to read brokers' time.")
+    ] = False,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print it.")] = Output.text,
 ) -> None:
-    """Check file, machine, brokers, transactions, logs and rights from here. Changes nothing.
+    """Check file, machine, brokers, TLS, transactions, logs, sizes, rights and clocks from here. Changes nothing.
 
     The exit status is 0, or what `isthmus run` would end with.
     """
     from isthmus.engine.checks import exit_status
 
-    checks = asyncio.run(_checks(file, secrets, master))
+    checks = asyncio.run(_checks(file, secrets, master, measure_clock))
     if output is Output.json:
         sys.stdout.write(json.dumps(as_json(checks)) + "\n")
     else:
@@ -44,7 +47,7 @@ def doctor(
     raise typer.Exit(exit_status(checks))
 
 
-async def _checks(file: Path | None, secrets: Path | None, master: str) -> list[Check]:
+async def _checks(file: Path | None, secrets: Path | None, master: str, measure_clock: bool) -> list[Check]:
     from isthmus.engine.checks import failed, ok, warn
     from isthmus.engine.doctor import examine
 
@@ -55,7 +58,7 @@ async def _checks(file: Path | None, secrets: Path | None, master: str) -> list[
         return [failed("file", about, error)]
     flows = ", ".join(flow.name for flow in loaded.flows)
     read = [ok("file", about, f"{loaded.format}: {flows}"), *(warn("file", about, text) for text in loaded.warnings)]
-    return read + await examine(loaded.flows, master)
+    return read + await examine(loaded.flows, master, measure_clock=measure_clock)
 
 
 def show(checks: list[Check], console: Console) -> None:

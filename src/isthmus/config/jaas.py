@@ -16,6 +16,9 @@ _TOKEN = re.compile(
     | (?P<mark>[=;]) | (?P<word>[^\s;="']+)""",
     re.VERBOSE | re.DOTALL,
 )
+_SHOWN = ("username", "clientId", "scope")  # options that messages may show
+_KNOWN = (*_SHOWN, "password", "clientSecret", "tokenauth")
+_SWALLOWED = re.compile(r"(?i)(?:password|secret)\s*=")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 
 
@@ -40,6 +43,9 @@ def parse(text: str) -> Module:
     options: dict[str, str] = {}
     while rest:
         options.update([_option(rest)])
+    for name in _SHOWN:
+        if _SWALLOWED.search(options.get(name, "")):
+            raise ValueError(f"the option `{name}` holds another option: is a quote missing?")
     return Module(tokens[0][1].rpartition(".")[2], options)
 
 
@@ -49,7 +55,8 @@ def _option(rest: list[tuple[str, str]]) -> tuple[str, str]:
     if kind != "word" or not rest or rest.pop(0) != ("mark", "="):
         raise ValueError('after the module\'s name, options of the form name="value" are meant')
     if not rest or rest[0] == ("mark", "="):
-        raise ValueError(f"the option `{name}` has no value")
+        # A word in this place may be the rest of a password that a lost quote has cut off.
+        raise ValueError(f"the option `{name}` has no value" if name in _KNOWN else "an option has no value")
     kind, value = rest.pop(0)
     while kind == "word" and rest and rest[0] == ("mark", "="):
         value += rest.pop(0)[1]

@@ -42,6 +42,10 @@ def read(text: str, path: Path, providers: Providers) -> tuple[tuple[Flow, ...],
     return (flow,), tuple(f"line {line}: {text}" for line, text in warnings), dict(reading.places(flow))
 
 
+_SECRETS = frozenset({"SHARED_SECRET", *(f"{end}_API_SECRET" for end in _ENDS)})
+_NEXT_LINE = re.compile(r"\n|_SECRET=")
+
+
 class _Reading:
     def __init__(self, path: Path, script: Script) -> None:
         self.path = path
@@ -68,7 +72,16 @@ class _Reading:
                 line = (key or secret or Assigned("", "", 0)).line
                 yield Problem(line, f"`{end}_API_KEY` and `{end}_API_SECRET` go together", "set both, or none")
 
+    def _swallowed(self) -> Iterator[Problem]:
+        """A quote that is never closed makes later lines part of a value, and with them their secrets."""
+        for found in self.script.assigned.values():
+            if found.name not in _SECRETS and _NEXT_LINE.search(found.value):
+                yield Problem(found.line, f"`{found.name}` goes on over the next line", "is a quote missing?")
+
     def _wrong(self) -> Iterator[Problem]:
+        if swallowed := [*self._swallowed()]:
+            yield from () if self.script.problems else swallowed
+            return  # what else is wrong could not be told without showing values
         for end in _ENDS:
             if (alias := self._get(f"{end}_CLUSTER_ID")) and not ALIAS.fullmatch(alias.value):
                 hint = "use letters, digits, `-` and `_`: it becomes part of topic names"

@@ -2,7 +2,7 @@
 
 Owns the little of sh's syntax that files of settings use: comments, `export`, quotes, continued lines, `$NAME` and
 `${NAME}` of earlier lines or the environment, and our `${env:X}` and friends. Must stay true: nothing is executed; what
-would have to be executed to know a value is a problem of its line, never a guess.
+would have to be executed to know a value is a problem of its line, never a guess; no value is part of a problem.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _REFERENCE = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)\}|(?P<bare>[A-Za-z_]\w*))")
 _PROVIDED = re.compile(r"\$\{([A-Za-z_]\w*):[^{}]*\}")
 _HARMLESS = frozenset({"set", "echo", "printf", "umask", ":", "true", "unset"})
+# Words that a message may show. Any other may be the rest of a secret that a line break has cut off.
+_SHELL = frozenset({"if", "for", "while", "until", "case", "function", "source", ".", "eval", "exec", "cd", "[", "[["})
+_SHELL |= {"declare", "local", "readonly", "trap", "exit", "return", "sudo", "sh", "bash", "docker", "java", "curl"}
 _QUOTE_IT = "put the value in single quotes"
 
 
@@ -63,7 +66,8 @@ class Script:
             if word in _HARMLESS and at == 0:
                 self.warnings.append((line, f"`{word}` is not run: only assignments are read"))
             else:
-                self.problems.append(Problem(line, f"`{name}` is not an assignment", "only NAME=value can be read"))
+                what = f"`{name}`" if name in _SHELL else "this"
+                self.problems.append(Problem(line, f"{what} is not an assignment", "only NAME=value can be read"))
             return
 
     # --- words --------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.offsets.tails import Logs, end_of_copy
 from isthmus.engine.positions import Positions
-from isthmus.errors import BrokerUnreachable, RivalError, SourceError, TargetError, WireError
+from isthmus.engine.sides import Sides
+from isthmus.errors import BrokerUnreachable, RivalError, TargetError, WireError
 from isthmus.mm2.filters import choose
 from isthmus.mm2.policy import HEARTBEATS, remote_topic
 from isthmus.mm2.progress import CONNECTOR, progress_pairs
@@ -72,28 +73,12 @@ class Handover:
         return tuple(row for row in self.rows if row.state == UNCERTAIN)
 
 
-class Exchange:
+class Exchange(Sides):
     """Both clusters of one flow, for as long as it changes hands."""
 
     def __init__(self, flow: Flow, *, offsets_topic: str = "", connector: str = "", group: str = "") -> None:
-        self.flow = flow
-        timeout_s = flow.tuning.request_timeout_ms / 1000
-        self._source = Client(flow.source, timeout_s=timeout_s)
-        self._target = Client(flow.target, timeout_s=timeout_s)
+        super().__init__(flow)
         self._wanted = Mm2(offsets_topic=offsets_topic, connector=connector, group=group)
-
-    async def __aenter__(self) -> Exchange:
-        for client, kind in ((self._source, SourceError), (self._target, TargetError)):
-            try:
-                await client.start()
-                await client.refresh(None)
-            except BrokerUnreachable as error:
-                raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._source.close()
-        self._target.close()
 
     # -- taking over -----------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from isthmus.engine.rights import FLOW, NOTHING, Right
+from isthmus.engine.needs import FLOW, NOTHING
+from isthmus.engine.rights import Right
 from isthmus.errors import IsthmusError, PartitionStopped, SourceError, TargetError
 
 _EXAMPLES = 5

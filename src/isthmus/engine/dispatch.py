@@ -81,15 +81,20 @@ class Dispatch:
             await control.write(self._journal, old_claims)
 
     async def make_order(
-        self, lane: int, sources: list[TopicPartition], view: ControlView, topic_rates: Mapping[str, int]
+        self, lane: int, sources: list[TopicPartition], view: ControlView, topic_rates: Mapping[str, int], since: int
     ) -> Order | None:
-        """Fence, read, plan (I2). None when nothing of it is left to do."""
+        """Fence, read, plan (I2). None when nothing of it is left to do.
+
+        `since`: an offset of the control topic from before the partitions were chosen. Should they change while this
+        works, the lane hears of it there, and of a revision above the one that they were chosen at.
+        """
+        revision = self._roster.revisions[lane]
         # A new connection tells what the cluster has finalized by now: the protocol may have changed.
         await self._target.start()
         own = [self._flow.progress_topic, self._flow.dead_letter_topic]
         await self._target.refresh([*own, *{self._roster.target_of(tp).topic for tp in sources}])
         lettering = await made_ready(self._target, self._flow, self._note)
-        revision, second = self._roster.revisions[lane], speaks_second_protocol(self._target)
+        second = speaks_second_protocol(self._target)
         count = len(self._target.topics[self._flow.progress_topic].partitions)
         numbers = {self._progress_number(tp, count) for tp in sources}
         progress = [TopicPartition(self._flow.progress_topic, n) for n in sorted(numbers)]
@@ -116,7 +121,7 @@ class Dispatch:
             progress_partitions=count,
             dead_letters_id=self._target.topic_id(self._flow.dead_letter_topic) if lettering else None,
             topic_rates=self._shares(topic_rates, assignments),
-            control_from=await self._journal.end(),
+            control_from=since,
             origin=self._registrar.origin,
             register_id=self._registrar.source_register,
         )

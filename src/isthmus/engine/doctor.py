@@ -1,8 +1,9 @@
-"""Checks a flow from this machine without changing anything: machine, brokers, transactions, logs, topics, rights.
+"""Checks a flow from this machine without changing anything: machine, brokers, TLS, transactions, logs, topics, rights,
+clocks.
 
 What must stay true: one check that fails hides no other that could still be made; what is told here is what a run
-would meet, because it is asked with the run's own functions. Judgements on clusters are in `fitness`, rights in
-`rights`, the plan in `plan`.
+would meet, because it is asked with the run's own functions. Judgements on clusters are in `fitness`,
+`certificates` and `clocks`, rights in `rights`, the plan in `plan`.
 """
 
 from __future__ import annotations
@@ -14,24 +15,26 @@ import tempfile
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
-from isthmus.engine import fitness
+from isthmus.engine import certificates, clocks, fitness
 from isthmus.engine.abilities import Finding, Severity, lacking
 from isthmus.engine.checks import Check, Outcome, fail, failed, of_right, ok, warn
-from isthmus.engine.plan import Plan, clients, plan_all, reach
+from isthmus.engine.plan import Plan, on_record, plan_all
+from isthmus.engine.sides import clients, reach
 from isthmus.engine.spark import refuse_unfit
 from isthmus.errors import IsthmusError, MachineError, PartitionStopped, SourceError, TargetError
 from isthmus.machine import java, java_version
+from isthmus.mm2.filters import choose
 from isthmus.model import Flow
 from isthmus.wire.cluster import Client
 
 _LITTLE_DISK = 1 << 30
 
 
-async def examine(flows: Sequence[Flow], master: str) -> list[Check]:
-    """Everything that can be checked of these flows from here."""
+async def examine(flows: Sequence[Flow], master: str, *, measure_clock: bool = False) -> list[Check]:
+    """Everything that can be checked of these flows from here. `measure_clock` writes a record for each of them."""
     checks = examine_machine(flows, master)
     for flow in flows:
-        checks += await examine_flow(flow)
+        checks += await examine_flow(flow, measure_clock=measure_clock)
     return checks
 
 
@@ -87,7 +90,7 @@ def _disk() -> Check:
 # -- a flow --------------------------------------------------------------------------------------
 
 
-async def examine_flow(flow: Flow) -> list[Check]:
+async def examine_flow(flow: Flow, *, measure_clock: bool = False) -> list[Check]:
     async with clients(flow) as (source, target):
         ends = [await _reached(source, SourceError), await _reached(target, TargetError)]
         checks = [check for end in ends for check in end]
@@ -97,7 +100,8 @@ async def examine_flow(flow: Flow) -> list[Check]:
             checks.append(warn("flow", flow.name, "source and target are one cluster", "is that meant?"))
         checks += [_lack(finding) for finding in lacking(source.offer, target.offer, flow)]
         checks += await _tried("transactions", flow.target.alias, fitness.transactions(target, flow))
-        return checks + await _planned(source, target, flow)
+        checks += await _planned(source, target, flow)
+        return checks + await _clocks(source, target, flow, measure_clock)
 
 
 async def _reached(client: Client, kind: type[SourceError | TargetError]) -> list[Check]:
@@ -105,8 +109,9 @@ async def _reached(client: Client, kind: type[SourceError | TargetError]) -> lis
     try:
         await reach(client, kind)
     except IsthmusError as error:
-        return [failed("brokers", alias, error)]
-    return await _tried("brokers", alias, fitness.brokers(client, kind))
+        return [failed(certificates.check_of(error.code), alias, error)]
+    found = await _tried("brokers", alias, fitness.brokers(client, kind))
+    return [*found, *await _tried("tls", alias, certificates.safety(client, kind))]
 
 
 def _lack(finding: Finding) -> Check:
@@ -136,9 +141,20 @@ async def _planned(source: Client, target: Client, flow: Flow) -> list[Check]:
     return [
         *_plan_checks(plan, flow),
         *await _tried("source logs", flow.source.alias, fitness.source_logs(source, flow, plan.starts)),
-        *await _tried("target topics", flow.target.alias, fitness.target_topics(source, target, flow, names)),
+        *await _tried("target topics", flow.target.alias, fitness.target_topics(target, flow, names)),
+        *await _tried("sizes", flow.target.alias, fitness.sizes(source, target, flow, names)),
         *_rights(plan),
     ]
+
+
+async def _clocks(source: Client, target: Client, flow: Flow, measure: bool) -> list[Check]:
+    names = choose(flow, source.topics)
+    there = await _tried("clock", flow.source.alias, clocks.of_source(source, names))
+    return there + await _tried("clock", flow.target.alias, _target_clock(target, flow, measure))
+
+
+async def _target_clock(target: Client, flow: Flow, measure: bool) -> list[Check]:
+    return await clocks.of_target(target, flow, await on_record(target, flow), measure=measure)
 
 
 def _plan_checks(plan: Plan, flow: Flow) -> list[Check]:

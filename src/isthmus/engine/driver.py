@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from isthmus.engine import control
 from isthmus.engine.abilities import Severity, lacking, refuse_blocked
@@ -19,19 +19,19 @@ from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.lease import Lease, rival
 from isthmus.engine.offsets.keeper import GroupKeeper
-from isthmus.engine.orders import Order, Receipt
+from isthmus.engine.orders import LaneRunner, Order, Receipt
 from isthmus.engine.plan import plan_flow
 from isthmus.engine.registrar import RECORD, Registrar
 from isthmus.engine.rights import hidden_topics, missing_rights, probe_id, refuse_unallowed, told
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
+from isthmus.engine.sides import reach, unconnected
 from isthmus.engine.steering import Steering
 from isthmus.engine.survey import beside, chosen_topics, refuse_nothing, refuse_own_copies, refuse_uncreatable
 from isthmus.engine.upkeep import Upkeep
 from isthmus.errors import BrokerUnreachable, IsthmusError, LoopError, RivalError, SourceError, TargetError, WireError
 from isthmus.model import REGISTER, Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
-from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
 
@@ -39,12 +39,6 @@ _SNAPSHOT_EVERY_S = 60.0
 _RETRY_REFUSED_EVERY_S = 60.0
 _LONGEST_PAUSE_S = 10.0
 _RETRIED = frozenset({"TARGET_REFUSED", "SOURCE_REFUSED"})  # refusals that an operator may have lifted
-
-
-class LaneRunner(Protocol):
-    """Runs one order somewhere and returns its receipt; raises when the attempt was lost."""
-
-    async def run(self, order: Order) -> Receipt: ...
 
 
 class Driver:
@@ -66,9 +60,7 @@ class Driver:
         self._until_caught_up = until_caught_up
         self._take_over = take_over
         self._forget = forget
-        timeout_s = flow.tuning.request_timeout_ms / 1000
-        self._source = Client(flow.source, timeout_s=timeout_s)
-        self._target = Client(flow.target, timeout_s=timeout_s)
+        self._source, self._target = unconnected(flow)
         self.journal = Journal(self._target, flow.control_topic)
         self._lease = Lease(flow, self.journal)
         self.view = ControlView()
@@ -109,6 +101,9 @@ class Driver:
                     work.cancel()
                 await asyncio.gather(*self._standing, self.steering.end(), return_exceptions=True)
             await self._finish()
+        except IsthmusError:
+            await self._let_go()
+            raise
         finally:
             for work in self._standing:  # a start that failed has left some
                 work.cancel()
@@ -162,12 +157,21 @@ class Driver:
         await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
         await self._lease.release()
 
+    async def _let_go(self) -> None:
+        """After a failure whoever starts next need not wait until the lease dies, if no lane of ours is left."""
+        for work in self._standing:  # a lease that is renewed after its release would not be free
+            work.cancel()
+        await asyncio.gather(*self._standing, return_exceptions=True)
+        if any(lane.cancelled() or not lane.done() for lane in self._lanes):
+            return
+        await self._lease.let_go(self._hear_control, lambda: self._rival is None, self.scene.note)
+
     # -- start ---------------------------------------------------------------------------------
 
     async def _start(self) -> None:
         self.scene.show("starting")
-        await self._reach(self._source, SourceError)
-        await self._reach(self._target, TargetError)
+        await reach(self._source, SourceError)
+        await reach(self._target, TargetError)
         self._look_at_abilities()
         names = await chosen_topics(self._source, self.flow)
         hidden = await hidden_topics(self._source, self.flow)
@@ -217,12 +221,6 @@ class Driver:
         for each in lacks:
             if each.severity is Severity.limits:
                 self.scene.note(str(each))
-
-    async def _reach(self, client: Client, kind: type[IsthmusError]) -> None:
-        try:
-            await client.start()
-        except BrokerUnreachable as error:
-            raise kind(error.message, where=error.where, hint=error.hint, code=error.code) from error
 
     async def _read_control(self) -> None:
         start, self._cursor = await self.journal.beginning(), await self.journal.end()
@@ -293,11 +291,12 @@ class Driver:
 
     async def _make_order(self, lane: int) -> Order | None:
         """None when the lane has nothing to do."""
+        since = await self.journal.end()
         held, resting = self.steering.paused, self.dispatch.resting
         sources = [tp for tp in self._roster.of_lane(lane) if tp not in resting and not held.holds(tp.topic)]
         if not sources or lane >= self.flow.lanes:
             return None
-        order = await self.dispatch.make_order(lane, sources, self.view, self.steering.topic_rates)
+        order = await self.dispatch.make_order(lane, sources, self.view, self.steering.topic_rates, since)
         return None if self._stopping.is_set() else order
 
     def _note_once(self, text: str) -> None:

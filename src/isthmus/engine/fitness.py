@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from isthmus.engine.certificates import check_of
 from isthmus.engine.checks import Check, fail, ok, some, warn
 from isthmus.engine.plan import TopicStart
 from isthmus.errors import BrokerRefused, PartitionStopped, SourceError, TargetError
@@ -20,7 +21,7 @@ from isthmus.wire.apis import at_least
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import EARLIEST, LATEST, list_offsets
 from isthmus.wire.health import Broker, Replicas, broker_settings, replicas, try_brokers
-from isthmus.wire.settings import Settings, describe_settings
+from isthmus.wire.settings import DEFAULT, STATIC_BROKER, Settings, describe_settings
 
 _LOG = "__transaction_state"
 _SHORT_MS = 600_000  # a retention that an hour's outage would always overtake many times
@@ -56,7 +57,7 @@ def _unreached(alias: str, broker: Broker, leads: int, kind: _Kind) -> Check:
         hint = "make that name known here (DNS), or have brokers advertise another (advertised.listeners)"
         return fail("brokers", alias, f"{what}: that name is not known here ({broker.error}){weight}", hint, kind)
     hint = "is it running? open the way to it from this machine and from Spark's executors"
-    return fail("brokers", alias, f"{what}: {broker.error}{weight}", hint, kind)
+    return fail(check_of(broker.code), alias, f"{what}: {broker.error}{weight}", hint, kind)
 
 
 # -- transactions --------------------------------------------------------------------------------
@@ -214,15 +215,12 @@ def _where(described: Mapping[str, Settings], bad: Callable[[Settings], bool]) -
 # -- topics of the target ------------------------------------------------------------------------
 
 
-async def target_topics(source: Client, target: Client, flow: Flow, names: Iterable[str]) -> list[Check]:
-    """Of those that are there: whether they could be written at all, and take what the source holds."""
+async def target_topics(target: Client, flow: Flow, names: Iterable[str]) -> list[Check]:
+    """Of those that are there: whether they could be written at all."""
     remotes = {name: remote for name in names if (remote := remote_topic(flow, name)) in target.topics}
     alias, there = flow.target.alias, (await describe_settings(target, remotes.values())).topics
-    here = (await describe_settings(source, remotes)).topics
     found = await replicas(target, remotes.values())
     checks = _few_replicas(alias, found, there)
-    follows = flow.sync.configs and not TopicFilter(flow.sync.config_exclude).matches("max.message.bytes")
-    checks += [] if follows else _small_records(alias, remotes, here, there)
     return checks or [ok("target topics", alias, f"{len(remotes)} of the flow are there, and can be written")]
 
 
@@ -234,14 +232,45 @@ def _few_replicas(alias: str, found: Mapping[TopicPartition, Replicas], there: M
     return [fail("target topics", alias, text, hint, PartitionStopped)] if bad else []
 
 
-def _small_records(
-    alias: str, remotes: Mapping[str, str], here: Mapping[str, Settings], there: Mapping[str, Settings]
-) -> list[Check]:
-    size = "max.message.bytes"
-    bad = [
-        remote
-        for name, remote in remotes.items()
-        if _number(here.get(name, {}), size, 0) > _number(there.get(remote, {}), size, 1 << 31)
+async def sizes(source: Client, target: Client, flow: Flow, names: Iterable[str]) -> list[Check]:
+    """Whether the target takes batches as large as the source may hold: its topics, or the default of its brokers."""
+    remotes = {name: remote_topic(flow, name) for name in names}
+    here = (await describe_settings(source, remotes)).topics
+    there = (await describe_settings(target, [r for r in remotes.values() if r in target.topics])).topics
+    default = await _default_size(target)
+    limits = {remote: _number(there.get(remote, {}), _SIZE, default) for remote in remotes.values()}
+    rows = [
+        (remotes[name], _number(settings, _SIZE, 0), limits[remotes[name]])
+        for name, settings in here.items()
+        if not _size_follows(flow, settings)
     ]
-    text = f"{size} is smaller than on the source, and settings are not kept in step: {some(bad)}"
-    return [warn("target topics", alias, text, "raise it there, or let settings follow (sync.configs)")] if bad else []
+    bad = [f"{remote} ({wanted} on the source, {limit} there)" for remote, wanted, limit in rows if wanted > limit]
+    if bad:
+        text = f"{_SIZE} is smaller than on the source, and does not follow it: {some(bad)}"
+        hint = (
+            "raise it there (message.max.bytes for new topics), set it on the source's topics and let settings follow"
+        )
+        return [warn("sizes", flow.target.alias, text, hint)]
+    return [ok("sizes", flow.target.alias, f"{_SIZE} of {len(remotes)} topics: none smaller than on the source")]
+
+
+_SIZE = "max.message.bytes"
+_ANY_SIZE = 1 << 31
+
+
+async def _default_size(target: Client) -> int:
+    """What a topic that is created there would take."""
+    try:
+        found = (await broker_settings(target, next(iter(target.nodes)))).get("message.max.bytes", "")
+    except BrokerRefused:
+        return _ANY_SIZE  # not allowed to know: told by the check of transactions
+    return int(found or _ANY_SIZE)
+
+
+def _size_follows(flow: Flow, settings: Settings) -> bool:
+    """Whether the target's topic gets the same by keeping settings in step; what stands in a broker's file does not."""
+    excluded = TopicFilter(flow.sync.config_exclude).matches(_SIZE)
+    found = settings.get(_SIZE)
+    if not flow.sync.configs or excluded or found is None or found.origin == STATIC_BROKER:
+        return False
+    return found.origin != DEFAULT or flow.sync.defaults_from == "source"

@@ -21,11 +21,11 @@ from isthmus.engine.offsets.runlog import RunLog
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.refusals import TOO_LARGE, judge_produce
 from isthmus.engine.register import Register
+from isthmus.engine.sides import unconnected
 from isthmus.engine.sieve import Sieve
 from isthmus.engine.track import Track
 from isthmus.engine.writer import Refused, Writer
 from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
-from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import fetches_by_id
 from isthmus.wire.journal import Journal
 
@@ -43,10 +43,8 @@ class Lane:
     """One attempt at one order."""
 
     def __init__(self, order: Order) -> None:
-        timeout_s = order.flow.tuning.request_timeout_ms / 1000
         self.order = order
-        self.source = Client(order.flow.source, timeout_s=timeout_s)
-        self.target = Client(order.flow.target, timeout_s=timeout_s)
+        self.source, self.target = unconnected(order.flow)
         self.tracks = {a.source: Track(a) for a in order.assignments}
         if order.dead_letters_id is None:
             for track in self.tracks.values():

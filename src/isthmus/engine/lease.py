@@ -7,6 +7,8 @@ is the fence (I2), not the lease.
 Leases are ordered by where in the control topic their driver acquired them (`since`): the later one counts. So a
 driver that was halted, lost its flow meanwhile and renews its lease before it has heard of that is not taken for
 a rival by the one that owns the flow now.
+
+A driver that fails releases its lease when no lane of it can be left (the driver knows), and nobody else has one.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from isthmus.engine import control
@@ -23,6 +25,8 @@ from isthmus.engine.control import ControlView
 from isthmus.errors import RivalError, WireError
 from isthmus.model import Flow
 from isthmus.wire.journal import Appended, Journal
+
+LET_GO_S = 3.0
 
 
 class Lease:
@@ -72,6 +76,23 @@ class Lease:
 
     async def release(self) -> None:
         await self._write(released=True)
+
+    async def let_go(
+        self, hear: Callable[[], Awaitable[None]], is_ours: Callable[[], bool], note: Callable[[str], None]
+    ) -> None:
+        """Release, if the flow is still ours: a release after a rival's lease would tell a third that it is free.
+
+        It hastens the next start, no more: whoever comes fences first. So it does not delay the news of a failure.
+        """
+        if self._since < 0:
+            return
+        try:
+            async with asyncio.timeout(LET_GO_S):
+                await hear()
+                if is_ours():
+                    await self.release()
+        except (TimeoutError, WireError) as error:
+            note(f"the lease could not be released ({error}); it ends by itself")
 
     def is_mine(self, value: dict[str, Any]) -> bool:
         """Whether a lease record leaves the flow to us: it is ours, or of a driver that had it before us."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from isthmus.engine.register import Origin
 from isthmus.model import NO_ID, Flow, TopicPartition
@@ -48,7 +49,7 @@ class Order:
     progress_partitions: int
     dead_letters_id: uuid.UUID | None  # of the topic; None: what is too large stops its partition
     topic_rates: Mapping[str, float]  # bytes per second that this lane may read of single topics
-    control_from: int  # end of the control topic when the order was made: claims are read from here
+    control_from: int  # end of the control topic before its partitions were chosen: it is followed from here
     origin: Origin | None = None  # what new producer ids are put on record with; None: they are not
     register_id: uuid.UUID = NO_ID  # of the source's register, which the lane reads
 
@@ -101,3 +102,9 @@ class Receipt:
     bytes: int = 0
     transactions: int = 0
     aborts: int = 0
+
+
+class LaneRunner(Protocol):
+    """Runs one order somewhere and returns its receipt; raises when the attempt was lost."""
+
+    async def run(self, order: Order) -> Receipt: ...

@@ -8,9 +8,8 @@ the target would refuse is a problem of the plan, told in the broker's words.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from isthmus.engine.internal import InternalTopic, internal_topics
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.orders import Stop
 from isthmus.engine.rights import Right, hidden_topics, missing_rights
+from isthmus.engine.sides import clients, reach
 from isthmus.engine.survey import (
     Growth,
     changed_identity,
@@ -176,25 +176,6 @@ async def make_plan(flow: Flow) -> Plan:
         await reach(source, SourceError)
         await reach(target, TargetError)
         return await plan_all(source, target, flow)
-
-
-@contextlib.asynccontextmanager
-async def clients(flow: Flow) -> AsyncIterator[tuple[Client, Client]]:
-    """Of source and target; not connected yet."""
-    timeout_s = flow.tuning.request_timeout_ms / 1000
-    source, target = Client(flow.source, timeout_s=timeout_s), Client(flow.target, timeout_s=timeout_s)
-    try:
-        yield source, target
-    finally:
-        source.close()
-        target.close()
-
-
-async def reach(client: Client, kind: type[SourceError | TargetError]) -> None:
-    try:
-        await client.start()
-    except WireError as error:
-        raise kind(error.message, where=error.where, hint=error.hint, code=error.code) from error
 
 
 async def plan_all(source: Client, target: Client, flow: Flow) -> Plan:

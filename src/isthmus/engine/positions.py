@@ -18,12 +18,12 @@ from isthmus.engine.fencing import Fence
 from isthmus.engine.lease import Lease
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.letters import to_be_fenced
+from isthmus.engine.sides import Sides
 from isthmus.errors import SourceError
 from isthmus.mm2.filters import choose
 from isthmus.mm2.policy import remote_topic
 from isthmus.mm2.progress import CONNECTOR, progress_pairs
 from isthmus.model import Flow, TopicPartition
-from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
 from isthmus.wire.transaction import speaks_second_protocol
@@ -44,28 +44,14 @@ class Position:
         return max(0, self.end - max(self.next, self.log_start))
 
 
-class Positions:
+class Positions(Sides):
     """Both clusters of one flow, for as long as positions are looked at."""
 
     def __init__(self, flow: Flow) -> None:
-        self.flow = flow
-        timeout_s = flow.tuning.request_timeout_ms / 1000
-        self._source = Client(flow.source, timeout_s=timeout_s)
-        self._target = Client(flow.target, timeout_s=timeout_s)
+        super().__init__(flow)
         self._journal = Journal(self._target, flow.control_topic)
         self._view = ControlView()
         self._ledger = Ledger(self._target, flow.progress_topic, flow.source.alias, CONNECTOR)
-
-    async def __aenter__(self) -> Positions:
-        await self._source.start()
-        await self._target.start()
-        await self._source.refresh(None)
-        await self._target.refresh(None)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._source.close()
-        self._target.close()
 
     async def read(self) -> list[Position]:
         """Every partition that the flow carries, with what is stored for it."""

@@ -1,8 +1,8 @@
-"""Which rights a flow needs on both clusters, and which of them it lacks: named one by one, before anything is created.
+"""Which of the rights that a flow needs it lacks on its clusters: named one by one, before anything is created.
 
 What must stay true: asking changes nothing; a right that is missing keeps back what needs it and nothing else: the
 flow, one topic, or only what is kept in step beside records. A broker that does not tell (before 2.3) is taken to
-allow, and its refusals are met where they happen. Least privilege: the list here is all that a flow ever uses.
+allow, and its refusals are met where they happen. What is needed is the table in `needs`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from isthmus.config.credentials import principal
-from isthmus.engine.internal import internal_topics
+from isthmus.engine.needs import ALWAYS, EACH, FLOW, NOTHING, PARTITIONS, SHORT, TOPIC, Need, follows_groups, needs
 from isthmus.engine.orders import Stop
-from isthmus.errors import TargetError
-from isthmus.mm2.filters import named_topics
-from isthmus.mm2.policy import checkpoints_topic, remote_topic
-from isthmus.model import REGISTER, Flow, TopicPartition
+from isthmus.errors import TargetError, WireError
+from isthmus.mm2.filters import GroupFilter, named_topics
+from isthmus.mm2.policy import remote_topic
+from isthmus.mm2.spans import LITERAL, spans
+from isthmus.model import Flow, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.admin import NewTopic, try_create_topics
 from isthmus.wire.cluster import Client
-from isthmus.wire.rights import Allowed, allowed_on_cluster, allowed_on_topics, may_write_transactions
+from isthmus.wire.groups import list_groups
+from isthmus.wire.rights import (
+    Allowed,
+    allowed_on_cluster,
+    allowed_on_groups,
+    allowed_on_topics,
+    may_write_transactions,
+)
 
-FLOW, TOPIC, PARTITIONS, NOTHING = "flow", "topic", "partitions", "nothing"
-CLUSTER_NAME = "kafka-cluster"
 _AT_ONCE = 20
+_GROUPS_ASKED = 500  # an answer holds all members of a group
 
 
 class Right(NamedTuple):
@@ -33,7 +40,7 @@ class Right(NamedTuple):
     on: str  # "source" | "target"
     cluster: str  # its alias
     principal: str
-    resource: str  # "topic" | "cluster" | "transactional id"
+    resource: str  # "topic" | "group" | "cluster" | "transactional id"
     name: str
     operation: str
     keeps_back: str  # FLOW, TOPIC, PARTITIONS (that the target has not yet), NOTHING (of the records)
@@ -44,63 +51,52 @@ class Right(NamedTuple):
         return f"{self.operation} on {self.resource} {self.name} of cluster {self.cluster} for {self.principal}"
 
 
-# -- what is needed ------------------------------------------------------------------------------
+# -- what is needed, as both clusters are now ----------------------------------------------------
 
 
-class _Needs:
-    """Collects rights of one flow."""
-
-    def __init__(self, flow: Flow) -> None:
-        self.found: list[Right] = []
-        self._ends = {"source": flow.source, "target": flow.target}
-
-    def add(
-        self, on: str, resource: str, name: str, wanted: Mapping[str, str], keeps_back: str, topic: str = ""
-    ) -> None:
-        end = self._ends[on]
-        who = principal(end.settings)
-        self.found += [
-            Right(on, end.alias, who, resource, name, operation, keeps_back, why, topic)
-            for operation, why in wanted.items()
-        ]
+def _right(flow: Flow, need: Need, name: str, topic: str = "") -> Right:
+    end = flow.source if need.on == "source" else flow.target
+    who = principal(end.settings)
+    return Right(need.on, end.alias, who, need.resource, name, need.operation, need.keeps_back, need.why, topic)
 
 
 def needs_of_topics(flow: Flow, names: Iterable[str], source: Client, target: Client) -> list[Right]:
-    """For each topic that the flow carries, as both clusters are now."""
-    needs = _Needs(flow)
-    for name in names:
-        remote = remote_topic(flow, name)
-        there = target.topics.get(remote)
-        needs.add("source", "topic", name, {"DESCRIBE": "find its leaders", "READ": "fetch"}, TOPIC, name)
-        wanted = {"DESCRIBE": "find its leaders", "WRITE": "produce"}
-        needs.add("target", "topic", remote, wanted | ({} if there else {"CREATE": "create it"}), TOPIC, name)
-        if there and name in source.topics and len(there.partitions) < len(source.topics[name].partitions):
-            needs.add("target", "topic", remote, {"ALTER": "add the partitions that it lacks"}, PARTITIONS, name)
-        if flow.sync.configs:
-            reads, follows = {"DESCRIBE_CONFIGS": "read its settings"}, {"ALTER_CONFIGS": "keep its settings in step"}
-            needs.add("source", "topic", name, reads, NOTHING, name)
-            needs.add("target", "topic", remote, reads | follows, NOTHING, name)
-    return needs.found
+    """For each topic that the flow carries."""
+    table = [need for need in needs(flow) if (need.resource, need.name) == ("topic", EACH)]
+    return [
+        _right(flow, need, name if need.on == "source" else remote_topic(flow, name), name)
+        for name in names
+        for need in table
+        if _is_due(flow, need, name, source, target)
+    ]
+
+
+def _is_due(flow: Flow, need: Need, name: str, source: Client, target: Client) -> bool:
+    there = target.topics.get(remote_topic(flow, name))
+    if need.due == ALWAYS:
+        return True
+    if need.due == SHORT:
+        here = source.topics.get(name)
+        return bool(there and here and len(there.partitions) < len(here.partitions))
+    return there is None
 
 
 def needs_of_flow(flow: Flow, source: Client, target: Client) -> list[Right]:
-    """Apart from its topics: progress, control, transactional ids, MirrorMaker 2's topics, access rules."""
-    needs = _Needs(flow)
-    for each in internal_topics(flow):
-        name, client = each.topic.name, source if each.on == "source" else target
-        wanted = {"DESCRIBE": "find its leader"}
-        wanted |= {} if (each.on, name) == ("source", REGISTER) else {"WRITE": "write into it"}
-        read_back = each.needed or name in (flow.index_topic, checkpoints_topic(flow))
-        wanted |= {"READ": "read what is on record"} if read_back else {}
-        wanted |= {} if name in client.topics else {"CREATE": "create it"}
-        needs.add(each.on, "topic", name, wanted, FLOW if each.needed else NOTHING)
-    for name in _transactional_ids(flow):
-        needs.add("target", "transactional id", name, {"WRITE": "write in transactions"}, FLOW)
-    if flow.sync.acls:
-        reads, adds = {"DESCRIBE": "read access rules"}, {"ALTER": "add access rules"}
-        needs.add("source", "cluster", CLUSTER_NAME, reads, NOTHING)
-        needs.add("target", "cluster", CLUSTER_NAME, reads | adds, NOTHING)
-    return needs.found
+    """Apart from its topics and groups: progress, control, transactional ids, MirrorMaker 2's topics, access rules."""
+    found: list[Right] = []
+    for need in needs(flow):
+        known = (source if need.on == "source" else target).topics
+        if need.resource == "transactional id":
+            found += [_right(flow, need, name) for name in _transactional_ids(flow)]
+        elif need.name != EACH and (need.due == ALWAYS or need.name not in known):
+            found.append(_right(flow, need, need.name))
+    return found
+
+
+def needs_of_groups(flow: Flow, names: Mapping[str, str]) -> list[Right]:
+    """`names`: groups to ask for, each with what it stands for."""
+    table = [need for need in needs(flow) if need.resource == "group"]
+    return [_right(flow, need, name) for name in names for need in table]
 
 
 def _transactional_ids(flow: Flow) -> list[str]:
@@ -118,16 +114,44 @@ def probe_id(flow: Flow) -> str:
 
 async def missing_rights(source: Client, target: Client, flow: Flow, names: Sequence[str]) -> list[Right]:
     """All that the flow lacks; both clients know the topics of their cluster."""
-    needs = [*needs_of_flow(flow, source, target), *needs_of_topics(flow, names, source, target)]
-    found = [*await _lacking(source, "source", needs), *await _lacking(target, "target", needs)]
-    return _by_prefix(flow, found)
+    groups = await _groups_to_ask_for(source, flow)
+    wanted = [
+        *needs_of_flow(flow, source, target),
+        *needs_of_topics(flow, names, source, target),
+        *needs_of_groups(flow, groups),
+    ]
+    found = [*await _lacking(source, "source", wanted), *await _lacking(target, "target", wanted)]
+    shown = [right._replace(name=groups[right.name]) if right.resource == "group" else right for right in found]
+    return _by_prefix(flow, shown)
+
+
+async def _groups_to_ask_for(source: Client, flow: Flow) -> dict[str, str]:
+    """Groups of the source that the flow takes along, each with how to call it.
+
+    Those that we may not see are not listed. A group that the file names is asked for all the same; where an
+    expression shows us none, one that it would match stands for all of them.
+    """
+    if not follows_groups(flow):
+        return {}
+    wanted = GroupFilter(flow.groups.include, flow.groups.exclude)
+    try:
+        seen = [name for name in await list_groups(source) if wanted.matches(name)][:_GROUPS_ASKED]
+    except WireError:
+        return {}  # told where groups are followed
+    found = {name: name for name in seen}
+    for span in spans(flow.groups.include):
+        if span.pattern == LITERAL and span.name != "*":
+            found |= {span.name: span.name} if wanted.matches(span.name) else {}
+        elif not any(span.holds(name) for name in seen):
+            found[probe_id(flow) if span.name == "*" else span.name] = str(span)
+    return found
 
 
 async def kept_back(source: Client, target: Client, flow: Flow, names: Sequence[str]) -> dict[str, Stop]:
     """Topics that cannot be carried for want of a right, each with all that it lacks."""
-    needs = [need for need in needs_of_topics(flow, names, source, target) if need.keeps_back == TOPIC]
+    wanted = [right for right in needs_of_topics(flow, names, source, target) if right.keeps_back == TOPIC]
     lacking: dict[str, list[Right]] = {}
-    for right in (*await _lacking(source, "source", needs), *await _lacking(target, "target", needs)):
+    for right in (*await _lacking(source, "source", wanted), *await _lacking(target, "target", wanted)):
         lacking.setdefault(right.topic, []).append(right)
     return {name: _stop(name, rights) for name, rights in lacking.items()}
 
@@ -138,17 +162,22 @@ def _stop(name: str, rights: Sequence[Right]) -> Stop:
     return Stop(source=TopicPartition(name, 0), code="RIGHTS", message=message, hint=hint)
 
 
-async def _lacking(client: Client, on: str, needs: Sequence[Right]) -> list[Right]:
+async def _lacking(client: Client, on: str, wanted: Sequence[Right]) -> list[Right]:
     """Those of one cluster that its brokers do not allow."""
-    mine = [need for need in needs if need.on == on]
-    topics = await allowed_on_topics(client, {need.name for need in mine if need.resource == "topic"})
-    cluster = await allowed_on_cluster(client) if any(_asks_cluster(need, topics) for need in mine) else None
-    ids = {
-        need.name: await may_write_transactions(client, need.name)
-        for need in mine
-        if need.resource == "transactional id"
+    mine = [right for right in wanted if right.on == on]
+    topics = await allowed_on_topics(client, {right.name for right in mine if right.resource == "topic"})
+    cluster = await allowed_on_cluster(client) if any(_asks_cluster(right, topics) for right in mine) else None
+    answers = {
+        "topic": topics,
+        "group": await allowed_on_groups(client, {right.name for right in mine if right.resource == "group"}),
+        "cluster": {right.name: cluster for right in mine if right.resource == "cluster"},
+        "transactional id": {
+            right.name: await may_write_transactions(client, right.name)
+            for right in mine
+            if right.resource == "transactional id"
+        },
     }
-    found = [need for need in mine if not _is_allowed(need, topics, cluster, ids)]
+    found = [right for right in mine if not _is_allowed(right, answers[right.resource], cluster)]
     return await _really_not_creatable(client, found)
 
 
@@ -159,14 +188,10 @@ def _asks_cluster(need: Right, topics: Mapping[str, Allowed | None]) -> bool:
     )
 
 
-def _is_allowed(
-    need: Right, topics: Mapping[str, Allowed | None], cluster: Allowed | None, ids: Mapping[str, bool]
-) -> bool:
-    if need.resource == "transactional id":
-        return ids[need.name]
+def _is_allowed(need: Right, told: Mapping[str, Allowed | None], cluster: Allowed | None) -> bool:
     if need.operation == "CREATE" and cluster and "CREATE" in cluster:
         return True
-    allowed = topics.get(need.name) if need.resource == "topic" else cluster
+    allowed = told.get(need.name)
     return allowed is None or need.operation in allowed
 
 

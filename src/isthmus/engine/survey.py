@@ -83,7 +83,7 @@ def refuse_nothing(flow: Flow, topics: list[str], present: list[str], hidden: li
         raise SourceError(
             f"no topic matches {', '.join(flow.topics.include)}",
             where=where,
-            hint=f"topics there: {', '.join(sorted(visible)[:10]) or 'none'}",
+            hint=f"topics there: {', '.join(sorted(visible)[:10]) or 'none'} (of those that we may see)",
             code="NO_TOPICS",
         )
 

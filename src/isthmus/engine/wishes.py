@@ -25,6 +25,7 @@ from isthmus.wire.journal import Journal
 
 PAUSE, THROTTLE, SETTINGS = "wish/pause", "wish/throttle", "wish/settings"
 HEARD = "heard"
+_LANE_SILENT_S = 10.0  # lanes report about once a second
 _HEARD_WITHIN_S = 10.0
 # What may change under a running flow. Everything else decides where records go, or who we are.
 LIVE = (
@@ -137,6 +138,50 @@ class Wishing:
 
     async def __aexit__(self, *_: object) -> None:
         self._target.close()
+
+    async def driver(self) -> str:
+        """Who drives the flow now, told by a lease that is renewed while we look; empty: nobody."""
+        seen, until = self._held(), time.monotonic() + control.LEASE_DEAD_AFTER_S
+        cursor = await self._journal.end()
+        while seen and time.monotonic() < until:
+            await asyncio.sleep(0.2)
+            end = await self._journal.end()
+            await self._hear(cursor, end)
+            cursor = end
+            if self._held() not in ("", seen):
+                lease = self._view.values["lease"]
+                return f"process {lease.get('pid')} on {lease.get('host')}"
+        return ""
+
+    def _held(self) -> str:
+        lease = self._view.values.get("lease", {"released": True})
+        return "" if lease.get("released") else f"{lease.get('driver')} {lease.get('count')}"
+
+    def paused(self) -> Paused:
+        return paused(self._view)
+
+    async def until_left(self, topic: str, seconds: float) -> None:
+        """Wait until no lane reports this source topic any more, or so long. A lane that carried nothing else falls
+        silent."""
+        cursor, until = await self._journal.end(), time.monotonic() + seconds
+        reported, silent_at = self._reported(topic), time.monotonic() + _LANE_SILENT_S
+        while reported and time.monotonic() < min(until, silent_at):
+            await asyncio.sleep(0.2)
+            end = await self._journal.end()
+            await self._hear(cursor, end)
+            cursor, now = end, self._reported(topic)
+            if now != reported:
+                reported, silent_at = now, time.monotonic() + _LANE_SILENT_S
+
+    def _reported(self, topic: str) -> dict[str, int]:
+        """Lanes whose last report has the topic, with when they wrote it."""
+        reports = self._view.under("status/").items()
+        lanes = [key for key, report in reports if any(row[0] == topic for row in report.get("positions", ()))]
+        return {key: self._view.times_ms[key] for key in lanes}
+
+    async def forget(self, topic: str) -> None:
+        """Take the ids of a source topic off the record: of one that is gone for good, on both sides."""
+        await control.write(self._journal, {f"topic/{topic}": None})
 
     async def pause(self, topics: frozenset[str]) -> Answer:
         now = paused(self._view)

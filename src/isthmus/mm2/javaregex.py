@@ -11,6 +11,7 @@ Python would read as plain characters, are refused.
 
 from __future__ import annotations
 
+import functools
 import re
 import string
 
@@ -44,6 +45,7 @@ _GROUP_USE = re.compile(r"\\k<([A-Za-z]\w*)>")
 _POSIX_IN_PYTHON = re.compile(r"\(\?(?:P|\()")
 
 
+@functools.lru_cache(maxsize=1_024)  # some are asked for again in every round of a flow
 def compile_java(pattern: str, *, any_text: bool = False) -> re.Pattern[str]:
     """The Python pattern that matches what the Java one matches, or ConfigError naming the pattern."""
     try:

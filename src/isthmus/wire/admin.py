@@ -1,7 +1,7 @@
-"""Administration: create topics and partitions, and ask the controller. Returns plain values.
+"""Administration: create topics and partitions, delete probe topics, and ask the controller. Returns plain values.
 
-Creating is idempotent from the caller's view: "exists already" is success. Nothing here deletes. Settings of topics
-are in `settings`, access rules in `access`.
+Creating is idempotent from the caller's view: "exists already" is success; so is deleting what is not there. Settings
+of topics are in `settings`, access rules in `access`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
+from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 
 from isthmus.errors import BrokerRefused, BrokerUnreachable, WireError
 from isthmus.model import TopicPartition
@@ -79,6 +79,14 @@ def _create_request(topics: Iterable[NewTopic], validate_only: bool) -> object:
         timeout_ms=_TIMEOUT_MS,
         validate_only=validate_only,
     )
+
+
+async def delete_topic(client: Client, topic: str) -> None:
+    """Delete a topic that the caller has made; raises with the broker's own words."""
+    answer = await ask_controller(client, DeleteTopicsRequest(topic_names=[topic], timeout_ms=_TIMEOUT_MS), 5, floor=1)
+    for result in answer.responses:
+        if result.error_code not in (codes.NONE, codes.UNKNOWN_TOPIC):
+            raise refusal(client, f"topic {topic} cannot be deleted", result)
 
 
 async def grow_topic(client: Client, topic: str, partitions: int) -> None:

@@ -93,9 +93,10 @@ def _offsets(topics: Iterable[Answer]) -> Offsets:
 
 async def commit_offsets(client: Client, group: str, offsets: Offsets) -> dict[TopicPartition, int]:
     """Commit for a group without members; the error code of each partition that was refused."""
-    coordinators = await _coordinators(client, [group])
+    refused: dict[str, int] = {}
+    coordinators = await _coordinators(client, [group], refused)
     if not coordinators:
-        return dict.fromkeys(offsets, codes.COORDINATOR_NOT_AVAILABLE)
+        return dict.fromkeys(offsets, refused.get(group, codes.COORDINATOR_NOT_AVAILABLE))
     topic_kind = OffsetCommitRequest.OffsetCommitRequestTopic
     by_topic: dict[str, list[object]] = {}
     for tp, committed in offsets.items():
@@ -123,8 +124,10 @@ async def commit_offsets(client: Client, group: str, offsets: Offsets) -> dict[T
     }
 
 
-async def _coordinators(client: Client, groups: Sequence[str]) -> dict[int, list[str]]:
-    """Groups by the broker that looks after them; those without one at the moment are left out."""
+async def _coordinators(
+    client: Client, groups: Sequence[str], refused: dict[str, int] | None = None
+) -> dict[int, list[str]]:
+    """Groups by the broker that looks after them; those without one at the moment are left out, and `refused`."""
     found: dict[int, list[str]] = {}
     for at in range(0, len(groups), _GROUPS_AT_ONCE):
         names = groups[at : at + _GROUPS_AT_ONCE]
@@ -140,6 +143,8 @@ async def _coordinators(client: Client, groups: Sequence[str]) -> dict[int, list
             if not row.error_code:
                 client.nodes.setdefault(row.node_id, (row.host, row.port))
                 found.setdefault(row.node_id, []).append(name)
+            elif refused is not None:
+                refused[name] = row.error_code
     return found
 
 

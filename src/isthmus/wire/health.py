@@ -32,6 +32,15 @@ class Broker(NamedTuple):
     port: int
     error: str = ""
     unknown_name: bool = False
+    code: str = ""  # of the error
+
+
+class Shown(NamedTuple):
+    """What a broker showed in the handshake of TLS."""
+
+    name: str
+    der: bytes
+    version: str
 
 
 class Replicas(NamedTuple):
@@ -55,8 +64,21 @@ async def _try_broker(client: Client, node: int, host: str, port: int) -> Broker
     try:
         await client.link(node)
     except WireError as error:
-        return Broker(node, host, port, error.message)
+        return Broker(node, host, port, error.message, code=error.code)
     return Broker(node, host, port)
+
+
+async def shown_certificates(client: Client) -> list[Shown]:
+    """Of every broker that answers by TLS."""
+    found: list[Shown] = []
+    for node, (host, port) in sorted(client.nodes.items()):
+        try:
+            peer = (await client.link(node)).peer()
+        except WireError:
+            continue  # told where brokers are tried
+        if peer is not None:
+            found.append(Shown(f"broker {node} ({host}:{port})", *peer))
+    return found
 
 
 async def replicas(client: Client, topics: Iterable[str]) -> dict[TopicPartition, Replicas]:

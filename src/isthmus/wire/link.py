@@ -27,6 +27,7 @@ from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from isthmus.errors import BrokerUnreachable, WireError
+from isthmus.tunnel.identity import PROTOCOL
 from isthmus.wire.fetch_answer import FIRST_FLEXIBLE, read_fetch_answer, skip_tags
 from isthmus.wire.security.nested import Connected, NestedTls
 
@@ -96,6 +97,12 @@ class Link:
     @property
     def in_flight(self) -> int:
         return len(self._pending)
+
+    def peer(self) -> tuple[bytes, str] | None:
+        """The broker's certificate (DER) and the version of TLS that is spoken; None: in clear."""
+        if not isinstance(self._sock, ssl.SSLSocket | NestedTls) or self._sock.selected_alpn_protocol() == PROTOCOL:
+            return None  # in clear, perhaps inside of a tunnel's own TLS
+        return self._sock.getpeercert(binary_form=True) or b"", self._sock.version() or ""
 
     def send(self, message: Message, version: int, timeout_s: float | None = None) -> asyncio.Future[Answer]:
         """Queue one request at a fixed version; the future holds the decoded answer."""

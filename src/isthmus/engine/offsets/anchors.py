@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 
 from isthmus.engine.offsets.align import Edge, read
-from isthmus.errors import BrokerUnreachable, WireError
+from isthmus.errors import BrokerRefused, BrokerUnreachable, WireError
 from isthmus.mm2.formats import OffsetSync, offset_syncs_topic
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
@@ -28,14 +28,25 @@ class Anchors:
         self._known: dict[TopicPartition, list[Edge]] = {}
         self._proofs: dict[tuple[TopicPartition, Edge], bool] = {}  # of anchors that a group was close to
         self._cursor = -1
+        self._due: Flow | None = None  # whose syncs are read before the next question is answered
 
-    async def catch_up(self, flow: Flow) -> None:
+    def renew(self, flow: Flow) -> None:
+        """What was written until now counts. It is read when somebody asks: few groups stand in a hole of the index."""
+        self._due = flow
+
+    async def _catch_up(self, flow: Flow) -> None:
         client = self._source if flow.mm2_topics.offset_syncs_on == "source" else self._target
         topic = offset_syncs_topic(flow)
         await client.refresh([topic])
         if topic not in client.topics:
             return
         journal = Journal(client, topic)
+        try:
+            await self._follow(journal)
+        except BrokerRefused:
+            return  # not allowed to read it, which is told at the start: groups are followed without
+
+    async def _follow(self, journal: Journal) -> None:
         if self._cursor < 0:
             self._cursor = await journal.beginning()
         end = await journal.end()
@@ -58,6 +69,9 @@ class Anchors:
 
     async def around(self, tp: TopicPartition, target: TopicPartition, offset: int) -> tuple[Edge | None, Edge | None]:
         """The last anchor at or below a source offset, and the first above it."""
+        if self._due is not None:
+            await self._catch_up(self._due)
+            self._due = None
         edges = self.known(tp)
         at = bisect.bisect_right(edges, offset, key=lambda edge: edge.source)
         below = await self._first_proven(tp, target, edges[max(0, at - _TRIES) : at][::-1])

@@ -23,6 +23,7 @@ from isthmus.wire.groups import IDLE, Committed, commit_offsets, committed_offse
 from isthmus.wire.journal import Journal
 
 _TIDY_EVERY_S = 60.0
+_SYNCS_EVERY_S = 10.0  # nobody reads them while we run; a MirrorMaker 2 that takes over needs no newer ones
 _PAIRS_AT_ONCE = 1_000
 _PATIENCE_S = 10.0
 _LAST_ROUND_S = 30.0
@@ -48,11 +49,12 @@ class GroupKeeper:
         self._source = source
         self._target = target
         self._tell = tell
+        self._positions = positions
         self.index = Index(Journal(target, flow.index_topic))
         self._translator = Translator(source, target, self.index, remotes, positions)
         self._checkpoints: dict[Place, tuple[int, int]] | None = None  # upstream and downstream, as published
         self._written: dict[Place, tuple[int, int]] = {}  # the same, as written into groups of the target
-        self._groups_at = self._tidy_at = 0.0
+        self._groups_at = self._syncs_at = self._tidy_at = 0.0
 
     async def run(self) -> None:
         """Until cancelled. Nothing that happens here ends the flow."""
@@ -90,7 +92,8 @@ class GroupKeeper:
     async def _round(self, last: bool) -> None:
         kept = self.flow.mm2_topics
         await self.index.catch_up()
-        if kept.offset_syncs:
+        if kept.offset_syncs and self.index.changed and (last or time.monotonic() >= self._syncs_at):
+            self._syncs_at = time.monotonic() + _SYNCS_EVERY_S
             await self._try_to_publish_syncs()
         standings = []
         if kept.checkpoints or kept.group_offsets:
@@ -116,13 +119,18 @@ class GroupKeeper:
 
     async def _publish_syncs(self) -> None:
         on = self._source if self.flow.mm2_topics.offset_syncs_on == "source" else self._target
-        changed, pairs = sorted(self.index.changed), []
+        changed, pairs = sorted(tp for tp in self.index.changed if self._reaches_the_end(tp)), []
         for tp in changed:
             found = await self.index.last(tp)
             if found is not None:
                 pairs.append(OffsetSync(tp.topic, tp.partition, *found).encode())
         await self._append(on, offset_syncs_topic(self.flow), pairs)
         self.index.changed -= set(changed)
+
+    def _reaches_the_end(self, tp: TopicPartition) -> bool:
+        """While holes before the end are being closed, the last run on record is not the last record that was copied. A
+        sync of it would go back, and take away those of MirrorMaker 2 by which the next hole is closed."""
+        return self.index.end(tp) >= self._positions().get(tp, -1)
 
     async def _publish(self, standings: list[Standing]) -> None:
         known = self._checkpoints
@@ -190,7 +198,12 @@ class GroupKeeper:
                 self._written[group, tp] = one.committed.offset, one.translated
         bad = set(refused.values()) - {codes.UNKNOWN_MEMBER_ID, *codes.MOVING}
         if bad:  # a member that came just now is the business of the next round
-            self._tell(f"offsets of group {group} are not written on the target: {codes.name(min(bad))}")
+            rights = {
+                codes.GROUP_AUTHORIZATION_FAILED: f"group {group}",
+                codes.TOPIC_AUTHORIZATION_FAILED: "the copies",
+            }
+            hint = f"; grant READ on {rights[min(bad)]}" if min(bad) in rights else ""
+            self._tell(f"offsets of group {group} are not written on the target: {codes.name(min(bad))}{hint}")
 
 
 def _is_news(one: Standing, known: tuple[int, int] | None) -> bool:

@@ -94,7 +94,7 @@ class Translator:
         starts = await settled_offsets(self._source, partitions, EARLIEST)
         ends = await settled_offsets(self._source, partitions, LATEST)  # a group may read what is not committed
         self.log_starts = starts
-        await self._anchors.catch_up(flow)
+        self._anchors.renew(flow)
         return [
             await self._standing(group, tp, committed, remotes[tp.topic], starts.get(tp, 0), ends.get(tp, -1))
             for group, tp, committed in places

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from isthmus.engine.offsets.index import Index
 from isthmus.engine.offsets.translate import Standing, Translator
 from isthmus.engine.positions import Positions
-from isthmus.errors import BrokerUnreachable, SourceError, TargetError
+from isthmus.engine.sides import Sides
 from isthmus.mm2.filters import choose
 from isthmus.mm2.formats import Checkpoint, checkpoints_topic
 from isthmus.mm2.policy import remote_topic
 from isthmus.model import Flow, TopicPartition
-from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.groups import IDLE, Offsets, committed_offsets, list_groups
 from isthmus.wire.journal import Journal
@@ -45,40 +44,24 @@ class GroupsView:
     skipped: int  # foreign or damaged records in the index and among the checkpoints
 
 
-class GroupsReader:
+class GroupsReader(Sides):
     """Both clusters of one flow, for as long as groups are looked at."""
 
     def __init__(self, flow: Flow) -> None:
-        self._flow = flow
-        timeout_s = flow.tuning.request_timeout_ms / 1000
-        self._source = Client(flow.source, timeout_s=timeout_s)
-        self._target = Client(flow.target, timeout_s=timeout_s)
+        super().__init__(flow)
         self._index = Index(Journal(self._target, flow.index_topic))
         self._skipped = 0
 
-    async def __aenter__(self) -> GroupsReader:
-        for client, kind in ((self._source, SourceError), (self._target, TargetError)):
-            try:
-                await client.start()
-                await client.refresh(None)
-            except BrokerUnreachable as error:
-                raise kind(error.message, where=error.where, hint=error.hint, code="UNREACHABLE") from error
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._source.close()
-        self._target.close()
-
     async def read(self) -> GroupsView:
-        if self._flow.index_topic in self._target.topics:
+        if self.flow.index_topic in self._target.topics:
             await self._index.catch_up()
-        remotes = {name: remote_topic(self._flow, name) for name in choose(self._flow, self._source.topics)}
-        async with Positions(self._flow) as stored:
+        remotes = {name: remote_topic(self.flow, name) for name in choose(self.flow, self._source.topics)}
+        async with Positions(self.flow) as stored:
             reached = {TopicPartition(p.topic, p.partition): p.next for p in await stored.read()}
         translator = Translator(
             self._source, self._target, self._index, lambda: remotes, lambda: reached, repairs=False
         )
-        standings = await translator.round(self._flow)
+        standings = await translator.round(self.flow)
         groups = sorted({one.group for one in standings})
         states, there = await list_groups(self._target), await committed_offsets(self._target, groups)
         partitions = [tp for tp in {one.target for one in standings} if tp.topic in self._target.topics]
@@ -93,7 +76,7 @@ class GroupsReader:
 
     async def _published(self) -> set[str]:
         """Groups that have checkpoints."""
-        topic = checkpoints_topic(self._flow)
+        topic = checkpoints_topic(self.flow)
         if topic not in self._target.topics:
             return set()
         journal = Journal(self._target, topic)

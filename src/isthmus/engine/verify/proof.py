@@ -17,7 +17,8 @@ from typing import Protocol
 from isthmus.engine.control import ControlView
 from isthmus.engine.offsets.index import Index
 from isthmus.engine.offsets.view import GroupsReader
-from isthmus.engine.plan import Plan, clients, on_record, plan_flow, reach, stored_positions
+from isthmus.engine.plan import Plan, on_record, plan_flow, stored_positions
+from isthmus.engine.sides import clients, reach
 from isthmus.engine.survey import chosen_topics
 from isthmus.engine.verify.stretches import Surveyor
 from isthmus.engine.verify.values import Compared, Stretch, Task

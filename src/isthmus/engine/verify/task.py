@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from isthmus.engine.sides import clients
 from isthmus.engine.task import die_with_parent
 from isthmus.engine.verify.compare import compare
 from isthmus.engine.verify.values import Compared, Task
 from isthmus.errors import IsthmusError
-from isthmus.wire.cluster import Client
 
 
 def examine(tasks: Iterator[Task]) -> Iterator[list[Compared] | IsthmusError]:
@@ -28,13 +28,8 @@ def compared(task: Task) -> list[Compared] | IsthmusError:
 
 
 async def _compare_all(task: Task) -> list[Compared]:
-    timeout_s = task.flow.tuning.request_timeout_ms / 1000
-    source, target = (Client(cluster, timeout_s=timeout_s) for cluster in (task.flow.source, task.flow.target))
-    try:
+    async with clients(task.flow) as (source, target):
         await asyncio.gather(source.start(), target.start())
         await source.refresh({stretch.source.topic for stretch in task.stretches})
         await target.refresh({stretch.target.topic for stretch in task.stretches})
         return [await compare(source, target, stretch) for stretch in task.stretches]
-    finally:
-        source.close()
-        target.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 _PIECE = 256 << 10
 _READ = 64 << 10
@@ -90,6 +90,18 @@ class NestedTls:
             self._flush()
         except OSError:
             self._unsent = memoryview(b"")
+
+    # -- whom it leads to ------------------------------------------------------------------------
+
+    def getpeercert(self, *, binary_form: Literal[True]) -> bytes | None:
+        """The broker's, not that of the tunnel."""
+        return self._inner.getpeercert(binary_form=binary_form)
+
+    def version(self) -> str | None:
+        return self._inner.version()
+
+    def selected_alpn_protocol(self) -> str | None:
+        return self._inner.selected_alpn_protocol()
 
     # -- as a socket -----------------------------------------------------------------------------
 
