@@ -14,7 +14,8 @@ from isthmus.security import IN_CLEAR, Security
 
 NO_ID = uuid.UUID(int=0)
 REGISTER = "isthmus-producers.internal"  # one in each cluster: producer ids of every flow into it
-SECURITY_SETTINGS = ("security.", "sasl.", "ssl.")  # how the names of client properties begin that are about security
+# How the names of client properties begin that are about security.
+SECURITY_SETTINGS = ("security.", "sasl.", "ssl.", "tunnel.")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -145,11 +145,24 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tunnel:
+    """The way to brokers that cannot be reached directly: where to dial, and the secrets shared with the other end."""
+
+    host: str
+    port: int
+    secrets: tuple[Secret, ...]  # the first that the other end knows is used
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
     """Everything between a socket and the first request."""
 
     tls: Tls | None = None  # None: in clear
     login: Login | None = None
+    tunnel: Tunnel | None = None  # None: brokers are reached directly
 
     @property
     def protocol(self) -> str:

@@ -21,6 +21,7 @@ from tests.crossing import Crossing, cross
 from tests.integration.command import Running, Writing, committed, fill, topics_of, unique, wait_for
 from tests.integration.secured import MODULES, RECORDS, Place, holding, keeping_what_is_removed
 from tests.integration.tokens import TokenEndpoint
+from tests.integration.tunnelled import DIRECTIONS, Way, tunnel
 
 from isthmus.engine.doctor import examine_flow
 from isthmus.errors import SecurityRefused, SourceError
@@ -29,6 +30,7 @@ from isthmus.lab.brokers import free_ports
 from isthmus.lab.doors import BRIEF_MS, Doors
 from isthmus.lab.identities import Authority, Issued
 from isthmus.model import Cluster, Flow, Topics
+from isthmus.wire.advertised import advertised
 from isthmus.wire.cluster import Client
 from isthmus.wire.dial import dial
 from isthmus.wire.link import Link
@@ -45,6 +47,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         topic = unique("secured-")
         fill(cluster, topic, RECORDS)
         yield Place(cluster, doors, tokens, topic)
+
+
+@pytest.fixture
+def way() -> Iterator[Way]:
+    with tunnel("listens") as made:
+        yield made
 
 
 def crosses(place: Place, listener: str, **settings: str) -> None:
@@ -96,6 +104,48 @@ def test_content_crosses_with_a_login_in_clear(place: Place, mechanism: str) -> 
 def test_content_crosses_with_a_login_inside_tls(place: Place, mechanism: str) -> None:
     login = place.bearer() if mechanism == "OAUTHBEARER" else place.login(mechanism)
     crosses(place, "SASLTLS", security_protocol="SASL_SSL", ssl_protocol="TLSv1.2", **place.trust(), **login)
+
+
+@pytest.mark.parametrize("exit_", DIRECTIONS)
+def test_content_crosses_through_a_tunnel_with_tls_and_a_login_inside(place: Place, exit_: str) -> None:
+    with tunnel(exit_) as way:
+        flow = place.flow("SASLTLS", security_protocol="SASL_SSL", **place.trust(), **place.login("SCRAM-SHA-512"))
+        flow = replace(flow, source=way.to(flow.source), target=way.to(flow.target))
+        assert cross(flow).records == RECORDS
+    place.prove(flow)
+    assert {passage.result for passage in way.passages} == {"passed"}
+    assert sum(passage.back for passage in way.passages) > RECORDS
+
+
+def test_a_brokers_certificate_is_told_through_a_tunnel_and_not_the_tunnels(place: Place, way: Way) -> None:
+    async def seen(cluster: Cluster) -> tuple[bytes, str] | None:
+        host, _, port = cluster.bootstrap[0].rpartition(":")
+        link = await dial(cluster, host, int(port), 60.0)
+        try:
+            return link.peer()
+        finally:
+            link.close()
+
+    tls = place.reach("TLS", security_protocol="SSL", **place.trust())
+    assert asyncio.run(seen(way.to(tls))) == asyncio.run(seen(tls))
+    assert asyncio.run(seen(tls)) is not None
+    assert asyncio.run(seen(way.to(place.reach("PLAINTEXT")))) is None
+
+
+def test_an_exit_learns_from_the_cluster_where_it_may_connect_to(place: Place) -> None:
+    """What brokers advertise depends on the listener that they are asked through."""
+    for listener, settings in (("PLAINTEXT", {}), ("TLS", {"security_protocol": "SSL", **place.trust()})):
+        host, _, port = place.cluster.bootstrap_of(listener).rpartition(":")
+        assert advertised(place.reach(listener, **settings)) == {(host, int(port))}
+    with pytest.raises(SecurityRefused):
+        advertised(place.reach("SASLTLS", security_protocol="SSL", **place.trust()))
+
+
+@pytest.mark.parametrize(("listener", "code"), [("ELSEWHERE", "TLS_NAME"), ("EXPIRED", "TLS_EXPIRED")])
+def test_a_brokers_certificate_is_checked_through_a_tunnel_too(place: Place, listener: str, code: str) -> None:
+    with tunnel("listens") as way, pytest.raises(SecurityRefused) as caught:
+        asyncio.run(Client(way.to(place.reach(listener, security_protocol="SSL", **place.trust()))).start())
+    assert caught.value.code == code
 
 
 def test_logins_are_renewed_on_the_living_connection(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,12 +308,13 @@ def _safety(flow: Flow) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.spark
-def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, tmp_path: Path) -> None:
+def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, way: Way, tmp_path: Path) -> None:
+    """By Spark, and through a tunnel: its secret must reach the executors, and nobody else."""
     topic, alias, key_password = unique("hidden-"), unique("far"), "key-password-of-isthmus"
     fill(place.cluster, topic, RECORDS)
     own = place.doors.authority.issue("isthmus")
-    secrets = [place.doors.password, key_password, own.key_pem(key_password).splitlines()[2]]
-    file = _hidden_file(place, tmp_path, topic, alias, own, key_password)
+    secrets = [place.doors.password, key_password, own.key_pem(key_password).splitlines()[2], shared(way)]
+    file = _hidden_file(place, way, tmp_path, topic, alias, own, key_password)
     left, (port,) = tmp_path / "left", [next(free_ports())]
     (left / "events").mkdir(parents=True)
     conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{left}/events"}
@@ -280,6 +331,7 @@ def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, t
         ended = running.ended()
     assert ended.code == 0, ended
     assert place.prove_copy(topic, f"{alias}.{topic}") == RECORDS
+    wait_for(lambda: sum(passage.back for passage in way.passages) > RECORDS, 120, "bytes through the tunnel")
     assert holding([alias], place.cluster.log_dir(1)), "what is there is not found"
     assert list((left / "events").rglob("*")), "there is no event log"
     assert holding([alias], left / "removed"), "the orders that Spark was given are not found"
@@ -288,14 +340,19 @@ def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, t
         assert secret not in "\n".join([*shown, str(ended)])
 
 
-def _hidden_file(place: Place, folder: Path, topic: str, alias: str, own: Issued, key_password: str) -> Path:
+def shared(way: Way) -> str:
+    return way.tunnel.secrets[0].reveal()
+
+
+def _hidden_file(place: Place, way: Way, folder: Path, topic: str, alias: str, own: Issued, key_password: str) -> Path:
     jaas = f'{MODULES}plain.PlainLoginModule required username="token" password="{place.doors.password}";'
     trust = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": place.doors.authority.pem()}
     source = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas, **trust}
     key = {"ssl.keystore.certificate.chain": own.chain_pem(), "ssl.keystore.key": own.key_pem(key_password)}
     target = {"security.protocol": "SSL", **trust, **key, "ssl.key.password": key_password}
+    through = {"dial": str(way.tunnel), "secret": shared(way)}
     clusters = {
-        alias: {"bootstrap": place.cluster.bootstrap_of("SASLTLS"), "properties": source},
+        alias: {"bootstrap": place.cluster.bootstrap_of("SASLTLS"), "tunnel": through, "properties": source},
         "near": {"bootstrap": place.cluster.bootstrap_of("MUTUAL"), "properties": target},
     }
     file = folder / "hidden.yaml"  # JSON is YAML

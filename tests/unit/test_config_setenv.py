@@ -11,6 +11,7 @@ from isthmus.config.shell import Script
 from isthmus.config.substitute import Providers
 from isthmus.errors import ConfigError
 from isthmus.model import Naming
+from isthmus.security import Secret, Tunnel
 
 TEMPLATE = (Path(__file__).parent / "samples" / "setenv.sh").read_text()
 SHORT = """\
@@ -48,9 +49,33 @@ def test_the_template_is_read(tmp_path: Path) -> None:
         'username="dstkee" password="dstscrtdstscrt";',
     }
     assert result.places["flows.orange->grape.topics"].where == "setenv.sh:24"
-    assert len(result.warnings) == 3
-    assert all("the tunnel is not there yet" in warning for warning in result.warnings)
-    assert "priced appropriately" not in str(result.warnings)
+    assert result.warnings == ()
+    assert flow.source.security.tunnel == Tunnel(
+        host="433.34.23.45",
+        port=7443,
+        secrets=(Secret("list here have high-quality instruction and are priced appropriately"),),
+    )
+    assert flow.target.security.tunnel is None
+    assert result.places["clusters.orange.properties.tunnel.secret"].where == "setenv.sh:32"
+    assert "priced appropriately" not in repr(flow)
+
+
+def test_the_tunnel_may_have_another_port_and_be_dialled_from_the_other_side(tmp_path: Path) -> None:
+    more = "export TUNNEL_PORT=9999 TUNNEL_REVERSE=true\n"
+    source = loaded(tmp_path, TEMPLATE + more).flows[0].source
+    assert str(source.security.tunnel) == "476.34.23.45:9999"
+    assert source.settings["tunnel.reverse"] == "true"
+
+
+def test_half_a_tunnel_is_told(tmp_path: Path) -> None:
+    result = loaded(tmp_path, SHORT + "SHARED_SECRET='six words that nobody would guess'\n")
+    assert result.flows[0].source.security.tunnel is None
+    assert result.warnings == (
+        "line 6: `SHARED_SECRET` has no effect: the tunnel needs `SHARED_SECRET` and the address of the side that "
+        "listens",
+    )
+    half = refused(tmp_path, "SHARED_SECRET=short\nSOURCE_SIDE_TUNNEL_IP=h\n")
+    assert "too short" in half
 
 
 @pytest.mark.parametrize(

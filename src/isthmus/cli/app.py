@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from isthmus import __version__
-from isthmus.cli import config, lab
+from isthmus.cli import config, lab, tunnel
 from isthmus.cli.acls import acls
 from isthmus.cli.adopt import adopt, release
 from isthmus.cli.bench import bench
@@ -60,6 +60,7 @@ app.command()(demo)
 app.command()(bench)
 app.add_typer(config.app, name="config")
 app.add_typer(lab.app, name="lab")
+app.add_typer(tunnel.app, name="tunnel")
 
 
 def _show_version(wanted: bool) -> None:

@@ -19,7 +19,7 @@ from isthmus.errors import ConfigError, MachineError
 
 QUICK_SCALE = 0.2
 QUICK_CASES = "json,random,small"
-PLAN, GROUPS, DISTANCE = "plan", "groups", "distance"
+PLAN, GROUPS, DISTANCE, TUNNEL = "plan", "groups", "distance", "tunnel"
 GROUPS_AT_ONCE = 1_000
 PLANNED_PARTITIONS = 10_000
 
@@ -29,7 +29,7 @@ def bench(
     cases: Annotated[
         str,
         typer.Option(
-            help="Comma list of json, random, small, wide, uncompressed; or all. Alone: plan; groups; distance."
+            help="Comma list of json, random, small, wide, uncompressed; or all. Alone: plan; groups; distance; tunnel."
         ),
     ] = QUICK_CASES,
     systems: Annotated[
@@ -58,6 +58,9 @@ def bench(
         return
     if cases == GROUPS:
         _bench_groups(out, output, scale)
+        return
+    if cases == TUNNEL:
+        _bench_tunnel(out, output, scale)
         return
     if cases == DISTANCE:
         _bench_distance(out, output, scale)
@@ -105,6 +108,15 @@ def _bench_groups(out: Path, output: str, scale: float) -> None:
 
     with _two_clusters(output, {}) as (console, say, source, target):
         found = measure_groups(source, target, GROUPS_AT_ONCE, scale, say)
+    _tell(console, output, write(found, out), lambda: show(found, console))
+
+
+def _bench_tunnel(out: Path, output: str, scale: float) -> None:
+    """Likewise: bytes, round trips and a replication through a tunnel and without it."""
+    from isthmus.bench.tunnelling import measure_tunnel, show, write
+
+    with _two_clusters(output, {}) as (console, say, source, target):
+        found = measure_tunnel(source, target, scale, say)
     _tell(console, output, write(found, out), lambda: show(found, console))
 
 

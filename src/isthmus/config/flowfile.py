@@ -34,7 +34,7 @@ def read(document: Document, path: Path, providers: Providers) -> tuple[tuple[Fl
         raise refusal(path, problems) from None
     if problems:
         raise refusal(path, problems)
-    clusters = {alias: _cluster(alias, cluster) for alias, cluster in spec.clusters.items()}
+    clusters = {alias: _cluster(alias, cluster, document) for alias, cluster in spec.clusters.items()}
     flows = tuple(_flow(flow, clusters) for flow in spec.flows)
     if problems := [
         _contradicted(document, at, each) for at, flow in enumerate(flows) for each in contradictions(flow)
@@ -62,9 +62,18 @@ def substituted(document: Document, providers: Providers, problems: list[Problem
     return Document(walk(document.data, (), frozenset()), document.lines)
 
 
-def _cluster(alias: str, spec: ClusterSpec) -> Cluster:
-    settings = {name: str(value) for name, value in spec.properties.items()}
-    return Cluster(alias=str(alias), bootstrap=tuple(map(str, spec.bootstrap)), settings=settings)
+def _cluster(alias: str, spec: ClusterSpec, document: Document) -> Cluster:
+    settings = {("properties", name): str(value) for name, value in spec.properties.items()}
+    if spec.tunnel is not None:
+        settings |= {("tunnel", "dial"): spec.tunnel.dial, ("tunnel", "secret"): spec.tunnel.secret}
+        settings |= {("tunnel", "reverse"): "true"} if spec.tunnel.reverse else {}
+        settings |= {("tunnel", "peer"): spec.tunnel.peer} if spec.tunnel.peer else {}
+    kept = {}
+    for (part, name), value in settings.items():
+        given = _at(document.data, ("clusters", alias, part, name))
+        # pydantic copies texts, and a copy has no memory of its reference, which tells what files hold secrets.
+        kept[f"tunnel.{name}" if part == "tunnel" else name] = given if isinstance(given, Resolved) else value
+    return Cluster(alias=str(alias), bootstrap=tuple(map(str, spec.bootstrap)), settings=kept)
 
 
 def _flow(spec: FlowSpec, clusters: dict[str, Cluster]) -> Flow:
@@ -100,6 +109,8 @@ def _places(document: Document, path: Path, flows: tuple[Flow, ...]) -> Iterator
     for trail, line in document.lines.items():
         where = place(Path(path.name), line)
         match trail:
+            case ("clusters", str(alias), "tunnel", str(key)):
+                name = f"clusters.{alias}.properties.tunnel.{key}"  # where other formats have it
             case ("clusters", str(), _, *_):
                 name = ".".join(str(step) for step in trail)
             case ("flows", int(at), str(), *rest) if at < len(flows) and not any(isinstance(r, int) for r in rest):

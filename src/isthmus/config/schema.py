@@ -129,10 +129,22 @@ Rate = Annotated[
 ]
 
 
+class TunnelSpec(Spec):
+    """The way to brokers that cannot be reached directly."""
+
+    dial: Annotated[str, AfterValidator(values.broker)] = Field(
+        description="host:port of the tunnel's exit, or of the meeting point where the exit dials."
+    )
+    secret: str = Field(description="The shared secret, as `${...}`; several, one a line, while they are rotated.")
+    reverse: bool = Field(default=False, description="The exit dials: for `isthmus tunnel prepare`.")
+    peer: str = Field(default="", description="Address of the side that dials: for `isthmus tunnel prepare`.")
+
+
 class ClusterSpec(Spec):
     """How to reach one cluster."""
 
     bootstrap: Brokers
+    tunnel: TunnelSpec | None = None
     properties: dict[str, PropertyText] = Field(
         default_factory=dict, description="Kafka client properties (security, timeouts)."
     )
@@ -291,6 +303,8 @@ def keys_at(trail: tuple[str | int, ...]) -> list[str]:
             return _keys(FileSpec)
         case ("clusters", _):
             return _keys(ClusterSpec)
+        case ("clusters", _, "tunnel"):
+            return _keys(TunnelSpec)
         case ("flows", _):
             return _keys(FlowSpec)
         case ("flows", _, str(part), *_) if part in _PARTS:

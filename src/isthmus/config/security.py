@@ -12,10 +12,10 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from isthmus.config import jaas
+from isthmus.config import jaas, tunnels
 from isthmus.config.places import nearest
 from isthmus.model import SECURITY_SETTINGS
-from isthmus.security import IN_CLEAR, Login, Secret, Security, Store, Tls, TokenSource
+from isthmus.security import IN_CLEAR, Login, Secret, Security, Store, Tls, TokenSource, Tunnel
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _VERSIONS = ("TLSv1.2", "TLSv1.3")
@@ -39,6 +39,7 @@ _USED = frozenset(
         *("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key"),
         *("sasl.mechanism", "sasl.jaas.config", "sasl.login.callback.handler.class"),
         *(_TOKEN_URL, "sasl.oauthbearer.scope", f"{_CLIENT}id", f"{_CLIENT}secret"),
+        *tunnels.NAMES,
     }
 )
 # Code of one's own would decide who is trusted or who we are: it cannot be loaded here.
@@ -82,10 +83,18 @@ class Reading:
         self._look_at_names()
         tls = self._tls() if protocol.endswith("SSL") else None
         login = self._login() if protocol.startswith("SASL_") else None
-        self.security = Security(tls=tls, login=login)
-        self.doubts += self._dangers(tls, login)
+        self.security = Security(tls=tls, login=login, tunnel=self._tunnel())
+        self.doubts += self._dangers(self.security)
         self.doubts += self._without_effect(protocol)
         return self
+
+    def _tunnel(self) -> Tunnel | None:
+        wrong: tunnels.Said = []
+        doubts: tunnels.Said = []
+        found = tunnels.read_tunnel(self.settings, wrong, doubts)
+        self.wrong += [Told(*each) for each in wrong]
+        self.doubts += [Told(*each) for each in doubts]
+        return found
 
     def _get(self, name: str) -> str:
         return self.settings.get(name, "").strip()
@@ -123,7 +132,8 @@ class Reading:
                 yield Told(unused[0], text)
 
     @staticmethod
-    def _dangers(tls: Tls | None, login: Login | None) -> Iterator[Told]:
+    def _dangers(security: Security) -> Iterator[Told]:
+        tls, login = security.tls, security.login
         if tls is not None and not tls.verify_name:
             yield Told(
                 _NAME_CHECK,
@@ -132,7 +142,8 @@ class Reading:
             )
         if tls is None and login is not None and not login.mechanism.startswith("SCRAM"):
             what = "PASSWORD" if login.mechanism == "PLAIN" else "TOKEN"
-            yield Told("security.protocol", f"THE {what} CROSSES THE NETWORK IN CLEAR: SASL_PLAINTEXT has no TLS")
+            where = "THE NETWORK" if security.tunnel is None else "THE NETWORK BEYOND THE TUNNEL"
+            yield Told("security.protocol", f"THE {what} CROSSES {where} IN CLEAR: SASL_PLAINTEXT has no TLS")
         if login is not None and login.tokens is not None and login.tokens.url.startswith("http:"):
             yield Told(_TOKEN_URL, f"THE CLIENT'S SECRET CROSSES THE NETWORK IN CLEAR: `{_TOKEN_URL}` is not https")
 

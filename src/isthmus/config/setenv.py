@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from isthmus.config import tunnels
 from isthmus.config.credentials import login
 from isthmus.config.places import Place, Problem, nearest, place, refusal
 from isthmus.config.schema import ALIAS
 from isthmus.config.shell import Assigned, Script
-from isthmus.config.substitute import Providers, Resolved, shown
+from isthmus.config.substitute import Providers, Resolved, keep, shown
 from isthmus.config.values import broker
 from isthmus.errors import ConfigError
 from isthmus.mm2.filters import split_list
@@ -26,7 +27,9 @@ _ENDS = ("SOURCE", "DESTINATION")
 _REGEX, _SUFFIX = "REPLICA_TOPICS_SOURCE_REGEX", "REPLICA_TOPICS_DEST_SUFFIX"
 _REQUIRED = (*(f"{end}_{what}" for end in _ENDS for what in ("CLUSTER_ID", "BROKER_SERVERS")), _REGEX)
 _LOGIN = tuple(f"{end}_API_{what}" for end in _ENDS for what in ("KEY", "SECRET"))
-_TUNNEL = ("SOURCE_SIDE_TUNNEL_IP", "DESTINATION_SIDE_TUNNEL_IP", "SHARED_SECRET")
+_NEAR, _FAR, _SHARED = "DESTINATION_SIDE_TUNNEL_IP", "SOURCE_SIDE_TUNNEL_IP", "SHARED_SECRET"
+_PORT, _REVERSE = "TUNNEL_PORT", "TUNNEL_REVERSE"  # not of that tool: its tunnel had one port and one direction
+_TUNNEL = (_FAR, _NEAR, _SHARED, _PORT, _REVERSE)
 
 
 def read(text: str, path: Path, providers: Providers) -> tuple[tuple[Flow, ...], tuple[str, ...], dict[str, Place]]:
@@ -126,21 +129,36 @@ class _Reading:
             mm2_topics=Mm2Topics(heartbeats=False, carry_heartbeats=False, offset_syncs=False, checkpoints=False),
         )
 
+    def _tunnel(self) -> dict[str, str]:
+        """The replicator runs at the destination, and the source's brokers are behind the tunnel."""
+        reverse = self._value(_REVERSE).lower() == "true"
+        end, secret = self._value(self._listens()), self._value(_SHARED)
+        if not end or not secret:
+            return {}
+        port = self._value(_PORT) or str(tunnels.DEFAULT_PORT)
+        found = {tunnels.DIAL: keep(end, f"{end}:{port}"), tunnels.SECRET: secret}
+        peer = self._value(_FAR if reverse else _NEAR)
+        return found | ({tunnels.REVERSE: "true"} if reverse else {}) | ({tunnels.PEER: peer} if peer else {})
+
+    def _listens(self) -> str:
+        """The variable with the address that is dialled."""
+        return _NEAR if self._value(_REVERSE).lower() == "true" else _FAR
+
     def _cluster(self, end: str) -> Cluster:
         key, secret = self._value(f"{end}_API_KEY"), self._value(f"{end}_API_SECRET")
         settings = login("PLAIN", key, secret, tls=True) if key else {}
+        settings |= self._tunnel() if end == "SOURCE" else {}
         addresses = split_list(self._value(f"{end}_BROKER_SERVERS"))
         alias = str(self._value(f"{end}_CLUSTER_ID"))
         return Cluster(alias=alias, bootstrap=tuple(map(broker, addresses)), settings=settings)
 
     def unused(self) -> Iterator[tuple[int, str]]:
         known = (*_REQUIRED, *_LOGIN, *_TUNNEL, _SUFFIX)
+        half = "" if self._tunnel() else "the tunnel needs `SHARED_SECRET` and the address of the side that listens"
         for found in self.script.assigned.values():
             if found.name in _TUNNEL:
-                yield (
-                    found.line,
-                    f"`{found.name}` has no effect: the tunnel is not there yet; brokers are asked directly",
-                )
+                if half:
+                    yield found.line, f"`{found.name}` has no effect: {half}"
             elif found.name not in known and found.name not in self.script.used:
                 hint = nearest(found.name, known)
                 said = f"; {hint}" if hint.startswith("did") else ""
@@ -161,7 +179,9 @@ class _Reading:
         for end, cluster in zip(_ENDS, (flow.source, flow.target), strict=True):
             yield from self._at(f"clusters.{cluster.alias}.bootstrap", f"{end}_BROKER_SERVERS")
             for name, value in cluster.settings.items():
-                if found := self._get(f"{end}_API_SECRET"):
+                origin = {tunnels.SECRET: _SHARED, tunnels.DIAL: self._listens(), tunnels.REVERSE: _REVERSE}
+                origin[tunnels.PEER] = _NEAR if self._listens() == _FAR else _FAR
+                if found := self._get(origin.get(name, f"{end}_API_SECRET")):
                     reference = value.text if isinstance(value, Resolved) else None
                     yield f"clusters.{cluster.alias}.properties.{name}", Place(self._where(found), reference)
 

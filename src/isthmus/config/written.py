@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from isthmus.config import tunnels
 from isthmus.config.credentials import holds_secret, is_secret
 from isthmus.config.level import default_place
 from isthmus.config.load import Loaded
@@ -142,6 +143,8 @@ def _cluster_data(loaded: Loaded, cluster: Cluster, variables: dict[str, str], i
         properties[name] = text
     bootstrap = loaded.places.get(f"clusters.{cluster.alias}.bootstrap", DEFAULT).reference
     data: dict[str, object] = {"bootstrap": bootstrap or list(cluster.bootstrap)}
+    if tunnel := {name.partition(".")[2]: properties.pop(name) for name in tunnels.NAMES if name in properties}:
+        data["tunnel"] = tunnel | ({"reverse": tunnel["reverse"] == "true"} if "reverse" in tunnel else {})
     return {**data, "properties": properties} if properties else data
 
 

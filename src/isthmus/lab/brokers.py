@@ -36,11 +36,13 @@ _PORTS = range(20_000, 32_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One door of every broker; `properties` are set for this listener only. `advertised`: the host to tell clients."""
+    """One door of every broker; `properties` are set for this listener only. `advertised`: the host to tell clients,
+    in which `{node}` is the broker's number; `bound`: the address to listen on."""
 
     name: str = "PLAINTEXT"
     protocol: str = "PLAINTEXT"
     advertised: str = HOST
+    bound: str = HOST
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -147,10 +149,11 @@ def _own(spec: ClusterSpec, node: Node) -> dict[str, str]:
 
 
 def _doors(spec: ClusterSpec, node: Node) -> dict[str, str]:
-    doors = [f"{each.name}://{node.address(each.name)}" for each in spec.listeners]
+    doors = [f"{each.name}://{each.bound}:{node.ports[each.name]}" for each in spec.listeners]
     protocols = [f"{each.name}:{each.protocol}" for each in spec.listeners]
+    told = [f"{e.name}://{e.advertised}:{node.ports[e.name]}".replace("{node}", str(node.id)) for e in spec.listeners]
     found = {
-        "advertised.listeners": ",".join(f"{e.name}://{e.advertised}:{node.ports[e.name]}" for e in spec.listeners),
+        "advertised.listeners": ",".join(told),
         "inter.broker.listener.name": spec.listeners[0].name,
     }
     for each in spec.listeners:

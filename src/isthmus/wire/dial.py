@@ -2,7 +2,8 @@
 
 Dialling blocks, so it runs in a thread and hands over a finished `Link`: a broker that does not answer
 must not hold up a lane's other brokers. This is also the one place where a tunnel joins in, because
-everything else asks `dial` for links and never opens a socket.
+everything else asks `dial` for links and never opens a socket. Through a tunnel, TLS to the broker runs inside the
+tunnel's own, with the broker's real name.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from isthmus import __version__
 from isthmus.errors import BrokerUnreachable, ConfigError, SecurityRefused, WireError
 from isthmus.model import Cluster
-from isthmus.security import Login
+from isthmus.security import Login, Tunnel
+from isthmus.tunnel.dialing import open_through
 from isthmus.wire.link import CLIENT_ID, MAX_FRAME, Answer, Link, Message, Offer, decode_answer
 from isthmus.wire.security import sasl
+from isthmus.wire.security.nested import Connected
 from isthmus.wire.security.renewal import keep_logged_in
 from isthmus.wire.security.tls import explained_late, shake_hands
 
@@ -32,7 +35,7 @@ _TLS_ALERT = b"\x15\x03"  # the first bytes of what a listener with TLS answers 
 
 
 class _Opened(NamedTuple):
-    sock: socket.socket
+    sock: Connected
     offer: Offer
     lifetime_ms: int  # of the login; 0: for ever
 
@@ -54,21 +57,23 @@ async def dial(cluster: Cluster, host: str, port: int, timeout_s: float) -> Link
 
 
 def _refuse_unread(cluster: Cluster) -> None:
-    """Nothing may be tried in clear because settings were not read."""
+    """Nothing may be tried in clear, or past a tunnel, because settings were not read."""
     asked = cluster.settings.get("security.protocol", cluster.security.protocol).upper()
     if asked != cluster.security.protocol:
         what = f"cluster {cluster.alias}: security.protocol is {asked}, but {cluster.security.protocol} would be spoken"
+        raise ConfigError(what, hint="this is a bug of Isthmus: please report it", code="SECURITY")
+    if cluster.settings.get("tunnel.dial") and cluster.security.tunnel is None:
+        what = f"cluster {cluster.alias}: it has a tunnel, but would be reached without"
         raise ConfigError(what, hint="this is a bug of Isthmus: please report it", code="SECURITY")
 
 
 def _connect(cluster: Cluster, host: str, port: int, name: str, unwanted: threading.Event) -> _Opened:
     """`unwanted` is set by a caller who does not wait any more: then nobody else would close the connection."""
-    sock: socket.socket | None = None
+    sock: Connected | None = None
     try:
-        sock = socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S)
-        _tune(sock)
+        sock = bare = _reached(cluster.security.tunnel, host, port)
         if cluster.security.tls is not None:
-            sock = shake_hands(sock, host, cluster.security.tls, name)
+            sock = shake_hands(bare, host, cluster.security.tls, name)
         opened = _log_in(sock, cluster, name)
         if unwanted.is_set():
             raise ConnectionError("not wanted any more")
@@ -83,7 +88,17 @@ def _connect(cluster: Cluster, host: str, port: int, name: str, unwanted: thread
         raise
 
 
-def _close(sock: socket.socket | None) -> None:
+def _reached(tunnel: Tunnel | None, host: str, port: int) -> socket.socket:
+    if tunnel is not None:
+        sock: socket.socket = open_through(tunnel, host, port)
+        sock.settimeout(CONNECT_TIMEOUT_S)
+        return sock
+    sock = socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S)
+    _tune(sock)
+    return sock
+
+
+def _close(sock: Connected | None) -> None:
     if sock is not None:
         sock.close()
 
@@ -93,7 +108,7 @@ def _tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def _log_in(sock: socket.socket, cluster: Cluster, name: str) -> _Opened:
+def _log_in(sock: Connected, cluster: Cluster, name: str) -> _Opened:
     try:
         offer = _offer(sock, name)
     except (ssl.SSLError, ConnectionError) as error:
@@ -107,7 +122,7 @@ def _log_in(sock: socket.socket, cluster: Cluster, name: str) -> _Opened:
     return _Opened(sock, _offer(sock, name), lifetime_ms)
 
 
-def _authenticate(sock: socket.socket, offer: Offer, login: Login, name: str) -> int:
+def _authenticate(sock: Connected, offer: Offer, login: Login, name: str) -> int:
     talk = sasl.conversation(login, name)
     message: bytes | None = next(talk)
     handshake = SaslHandshakeRequest(mechanism=login.mechanism)
@@ -125,7 +140,7 @@ def _authenticate(sock: socket.socket, offer: Offer, login: Login, name: str) ->
     return lifetime_ms
 
 
-def _offer(sock: socket.socket, name: str) -> Offer:
+def _offer(sock: Connected, name: str) -> Offer:
     answer = _ask_versions(sock, 3, name)
     if answer.error_code == UNSUPPORTED_VERSION:  # brokers before 2.4 know only the old form
         answer = _ask_versions(sock, 0, name)
@@ -134,12 +149,12 @@ def _offer(sock: socket.socket, name: str) -> Offer:
     return Offer(ranges, features)
 
 
-def _ask_versions(sock: socket.socket, version: int, name: str) -> Answer:
+def _ask_versions(sock: Connected, version: int, name: str) -> Answer:
     message = ApiVersionsRequest[version](client_software_name=CLIENT_ID, client_software_version=__version__)
     return _ask(sock, message, version, name)
 
 
-def _ask(sock: socket.socket, message: Message, version: int, name: str) -> Answer:
+def _ask(sock: Connected, message: Message, version: int, name: str) -> Answer:
     message.API_VERSION = version
     message.with_header(correlation_id=1, client_id=CLIENT_ID)
     sock.sendall(message.encode(framed=True, header=True))
@@ -157,7 +172,7 @@ def _ask(sock: socket.socket, message: Message, version: int, name: str) -> Answ
     return decode_answer(message.header.get_response_class(), version, memoryview(_read_exactly(sock, size)))
 
 
-def _read_exactly(sock: socket.socket, size: int) -> bytes:
+def _read_exactly(sock: Connected, size: int) -> bytes:
     chunks = bytearray()
     while len(chunks) < size:
         chunk = sock.recv(size - len(chunks))

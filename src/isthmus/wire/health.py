@@ -57,7 +57,8 @@ async def try_brokers(client: Client) -> list[Broker]:
 
 async def _try_broker(client: Client, node: int, host: str, port: int) -> Broker:
     try:
-        await asyncio.to_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        if client.cluster.security.tunnel is None:  # else names are the business of the tunnel's exit
+            await asyncio.to_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         return Broker(node, host, port, error.strerror or str(error), unknown_name=True)
     try:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import socket
 import ssl
 import struct
 import time
@@ -28,7 +27,9 @@ from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from isthmus.errors import BrokerUnreachable, WireError
+from isthmus.tunnel.identity import PROTOCOL
 from isthmus.wire.fetch_answer import FIRST_FLEXIBLE, read_fetch_answer, skip_tags
+from isthmus.wire.security.nested import Connected, NestedTls
 
 CLIENT_ID = "isthmus"
 MAX_FRAME = 1 << 30
@@ -67,7 +68,7 @@ class _Pending(NamedTuple):
 class Link:
     """A connected, authenticated, non-blocking connection; made by `isthmus.wire.dial`."""
 
-    def __init__(self, sock: socket.socket, name: str, offer: Offer, timeout_s: float) -> None:
+    def __init__(self, sock: Connected, name: str, offer: Offer, timeout_s: float) -> None:
         self.name = name
         self.offer = offer
         self.lost: BrokerUnreachable | None = None
@@ -99,8 +100,8 @@ class Link:
 
     def peer(self) -> tuple[bytes, str] | None:
         """The broker's certificate (DER) and the version of TLS that is spoken; None: in clear."""
-        if not isinstance(self._sock, ssl.SSLSocket):
-            return None
+        if not isinstance(self._sock, ssl.SSLSocket | NestedTls) or self._sock.selected_alpn_protocol() == PROTOCOL:
+            return None  # in clear, perhaps inside of a tunnel's own TLS
         return self._sock.getpeercert(binary_form=True) or b"", self._sock.version() or ""
 
     def send(self, message: Message, version: int, timeout_s: float | None = None) -> asyncio.Future[Answer]:
@@ -179,7 +180,7 @@ class Link:
             self._want_writing(False)
 
     def _send_some(self) -> None:
-        if isinstance(self._sock, ssl.SSLSocket):
+        if isinstance(self._sock, ssl.SSLSocket | NestedTls):
             self._join_small()
             sent = self._sock.send(self._outgoing[0])
         else:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from isthmus.errors import SecurityRefused
 from isthmus.security import Store, Tls
+from isthmus.wire.security.nested import NestedTls
 from isthmus.wire.security.stores import Identity, identity, trusted
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -93,10 +94,14 @@ def _load(made: ssl.SSLContext, found: Identity, where: str) -> None:
             raise SecurityRefused(what, where=where, hint="check ssl.keystore.*", code="STORE") from None
 
 
-def shake_hands(sock: socket.socket, host: str, tls: Tls, where: str) -> ssl.SSLSocket:
+def shake_hands(sock: socket.socket, host: str, tls: Tls, where: str) -> ssl.SSLSocket | NestedTls:
     """The socket inside TLS; SecurityRefused that says why not."""
     made = context(tls, where)
     try:
+        if isinstance(sock, ssl.SSLSocket):  # of a tunnel
+            nested = NestedTls(sock, made, host)
+            nested.do_handshake()
+            return nested
         return made.wrap_socket(sock, server_hostname=host)
     except (ssl.SSLError, OSError, ValueError) as error:
         raise explained(error, tls, host, where) from None
