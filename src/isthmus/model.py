@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from isthmus.security import IN_CLEAR, Security
 
 NO_ID = uuid.UUID(int=0)
-REGISTER = "isthmus-producers.internal"  # one in each cluster: producer ids of every flow into it
+REGISTER = "mm2-isthmus-producers.internal"  # one in each cluster: producer ids of every flow into it
 # How the names of client properties begin that are about security.
 SECURITY_SETTINGS = ("security.", "sasl.", "ssl.", "tunnel.")
 
@@ -185,7 +185,7 @@ class Flow:
 
     @property
     def control_topic(self) -> str:
-        return f"isthmus.{self.source.alias}.internal"
+        return f"mm2-isthmus.{self.source.alias}.internal"
 
     @property
     def dead_letter_topic(self) -> str:
@@ -195,7 +195,7 @@ class Flow:
     @property
     def index_topic(self) -> str:
         """Which offset of the source is which of the target."""
-        return f"isthmus.{self.source.alias}.index.internal"
+        return f"mm2-isthmus-index.{self.source.alias}.internal"
 
     @property
     def keeps_index(self) -> bool:

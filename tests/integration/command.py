@@ -332,7 +332,7 @@ def statuses(bootstrap: str, alias: str) -> dict[int, dict[str, Any]]:
     """The last status that each lane wrote to the control topic, by lane."""
     return {
         int(key.removeprefix("status/")): value
-        for key, value in _control(bootstrap, f"isthmus.{alias}.internal")
+        for key, value in _control(bootstrap, f"mm2-isthmus.{alias}.internal")
         if key.startswith("status/") and value
     }
 

@@ -59,8 +59,6 @@ def mirror_answers(jvm: Any, bootstrap: str, source: str) -> dict[str, Any]:
             "remoteTopics of the source": client.remoteTopics(source),
         }
         ours = {name: {each for each in found if source in each.split(".")} for name, found in answers.items()}
-        # It takes any name with a dot for a copy, but for those of its own (docs/groups.md).
-        ours["remoteTopics"] = {each for each in ours["remoteTopics"] if not each.startswith("isthmus.")}
         hops = client.replicationHops(source)
     finally:
         client.close()

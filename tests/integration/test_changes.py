@@ -287,7 +287,7 @@ def test_told_to_skip_it_goes_on_behind_the_gap(pair: Pair) -> None:
 def gaps(pair: Pair) -> dict[str, tuple[int, int]]:
     """Lost ranges as the control topic has them, read by librdkafka."""
     found = {}
-    for _, key, value in read(pair.target.bootstrap, f"isthmus.{pair.alias}.internal"):
+    for _, key, value in read(pair.target.bootstrap, f"mm2-isthmus.{pair.alias}.internal"):
         if key is not None and value is not None and key.startswith(b"gap/"):
             content = json.loads(value)
             found[key.decode()] = (content["first"], content["past"])

@@ -77,7 +77,7 @@ def _rules(flow: Flow, **principals: str) -> set[tuple[str, str, str, str]]:
 
 
 def test_the_list_of_a_bare_flow_is_complete_and_holds_no_more() -> None:
-    own = ("isthmus.us.internal", "mm2-offsets.us.internal")
+    own = ("mm2-isthmus.us.internal", "mm2-offsets.us.internal")
     assert _rules(FLOW) == {
         *(("us", "topic", name, "READ") for name in ("orders", "shop.* (as a prefix)")),
         *(

@@ -64,7 +64,7 @@ def test_identity_names_tell_nothing_of_their_source() -> None:
         "mm2-offset-syncs.west.internal",
         "east.checkpoints.internal",
         "connect-configs-internal",
-        "isthmus.east.internal",
+        "mm2-isthmus.east.internal",
         "isthmus.east.dead-letters",
     ],
 )
