@@ -13,7 +13,7 @@ import base64
 import binascii
 import os
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 
 from isthmus.errors import MachineError
 
@@ -59,9 +59,18 @@ def make_seal_key(environ: MutableMapping[str, str] = os.environ) -> None:
     environ.setdefault(SEAL_VARIABLE, base64.b64encode(os.urandom(32)).decode())
 
 
-def check_seal_key() -> None:
+def has_seal_key() -> bool:
     """MachineError if the environment has a key that is none."""
-    _key()
+    return _key() is not None
+
+
+def holds_secret(value: object) -> bool:
+    """Whether a value, or any part of it, is a secret."""
+    if isinstance(value, Secret):
+        return bool(value)
+    if is_dataclass(value):
+        return any(holds_secret(getattr(value, each.name)) for each in fields(value))
+    return isinstance(value, tuple) and any(map(holds_secret, value))
 
 
 def _key() -> bytes | None:

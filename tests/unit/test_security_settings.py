@@ -24,7 +24,7 @@ from isthmus.security import (
     Store,
     Tls,
     TokenSource,
-    check_seal_key,
+    has_seal_key,
     make_seal_key,
 )
 from isthmus.wire.security import scram
@@ -357,7 +357,7 @@ def test_what_travels_to_a_lane_holds_no_secret_in_clear(monkeypatch: pytest.Mon
     assert b"hunter2" not in pickle.dumps(sent)
     monkeypatch.setenv(SEAL_VARIABLE, "too short")
     with pytest.raises(MachineError):
-        check_seal_key()
+        has_seal_key()
 
 
 # --- SCRAM ------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Run:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled)
-        await asyncio.to_thread(refuse_unfit, self._options.master)
+        await asyncio.to_thread(refuse_unfit, self._options.master, self._flows, self._options.spark_conf)
         if self._signals:
             return []  # asked to end before anything began
         lanes = sum(flow.lanes for flow in self._flows)

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +35,11 @@ from pyspark.java_gateway import launch_gateway
 import isthmus
 from isthmus import machine
 from isthmus.errors import ConfigError, MachineError
-from isthmus.security import check_seal_key, make_seal_key
+from isthmus.security import SEAL_VARIABLE, has_seal_key, holds_secret, make_seal_key
 
 if TYPE_CHECKING:
     from isthmus.engine.orders import Order, Receipt
+    from isthmus.model import Flow
 
 _LOG4J = """status = off
 rootLogger.level = warn
@@ -63,6 +64,7 @@ _KNOWN_LOSS = re.compile(r"Python worker exited unexpectedly \(crashed\)|Executo
 
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[[^\]]+\]|spark://.+|k8s://.+|yarn")
 _CONNECT_S = 5.0
+_ENCRYPTION = ("spark.network.crypto.enabled", "spark.io.encryption.enabled")
 _SPARE_LANES = 16  # threads that wait and cost nothing: lanes may be added to a running flow
 _JVM_ENDS_S = 20.0
 
@@ -149,8 +151,9 @@ class Spark:
         self._folder.cleanup()
 
 
-def refuse_unfit(master: str) -> None:
-    """Tell at once what would make Spark fail later: no usable Java, a master that is none or does not listen."""
+def refuse_unfit(master: str, flows: Sequence[Flow] = (), extra: Mapping[str, str] | None = None) -> None:
+    """Tell at once what would make Spark fail later, no usable Java, a master that is none or does not listen; or what
+    would show secrets."""
     if not _MASTER.fullmatch(master):
         raise ConfigError(
             f"{master!r} is no Spark master",
@@ -159,9 +162,27 @@ def refuse_unfit(master: str) -> None:
             code="MASTER",
         )
     machine.java()
-    check_seal_key()
+    _refuse_unsealed(master, flows, extra or {})
     if master.startswith("spark://"):
         _refuse_deaf(master)
+
+
+def _refuse_unsealed(master: str, flows: Sequence[Flow], extra: Mapping[str, str]) -> None:
+    """On a local master we make the key ourselves; others must be given one, or be told to encrypt everything."""
+    encrypted = all(extra.get(name) == "true" for name in _ENCRYPTION)
+    if has_seal_key() or master.startswith("local") or encrypted or not any(map(_shows_secret, flows)):
+        return
+    raise MachineError(
+        "logins and keys of the clusters would travel to executors in clear",
+        where=f"--master {master}",
+        hint=f"give this process and the executors the same {SEAL_VARIABLE} (`openssl rand -base64 32`) by their "
+        f"environment or a mounted secret; or set {' and '.join(_ENCRYPTION)} to true with --conf (docs/security.md)",
+        code="SEAL",
+    )
+
+
+def _shows_secret(flow: Flow) -> bool:
+    return holds_secret(flow.source.security) or holds_secret(flow.target.security)
 
 
 def _refuse_deaf(master: str) -> None:

@@ -44,7 +44,7 @@ def verify(
     flows: Sequence[Flow], wanted: Wanted, place: Place, watch: Callable[[Progress], None] = lambda _: None
 ) -> list[Report]:
     """One report per flow."""
-    refuse_unfit(place.master)
+    refuse_unfit(place.master, flows, place.spark_conf)
     return asyncio.run(_verify(flows, wanted, place, watch))
 
 
