@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from isthmus.mm2.spans import Span
 
 _OPTIONS = {"topic": "--topic", "group": "--group", "transactional id": "--transactional-id"}
-_COLUMNS = ("cluster", "principal", "resource", "pattern", "name", "operation", "needed to")
+_COLUMNS = ("on", "operation", "needed to")
 
 
 def acls(
@@ -51,7 +52,8 @@ def acls(
         sys.stdout.write(json.dumps([as_json(each) for each in found]) + "\n")
         return
     if not commands:
-        Console().print(_table(found))
+        for table in _tables(found):
+            Console().print(table)
     sys.stdout.write("\n".join(command_lines(found)) + "\n")
 
 
@@ -98,13 +100,24 @@ def _wider(found: Iterable[Grant]) -> list[str]:
     ]
 
 
-def _table(found: Sequence[Grant]) -> Table:
-    table = Table(title="access rules (all ALLOW, from any host)", title_justify="left")
+def _tables(found: Sequence[Grant]) -> list[Table]:
+    """One for each cluster and principal; what is named once is not named again in the lines below."""
+    owners: dict[tuple[str, str], list[Grant]] = {}
+    for grant in found:
+        owners.setdefault((grant.cluster, grant.principal), []).append(grant)
+    return [_table(*owner, grants) for owner, grants in owners.items()]
+
+
+def _table(cluster: str, principal: str, found: Sequence[Grant]) -> Table:
+    title = f"cluster {cluster}: what {principal} needs (all ALLOW, from any host)"
+    table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD)
     for name in _COLUMNS:
         table.add_column(name, overflow="fold")
-    for g in found:
-        row = (g.cluster, g.principal, g.resource, g.span.pattern, g.span.name, g.operation, g.why)
-        table.add_row(*map(Text, row))
+    before = ""
+    for grant in found:
+        thing = f"{grant.resource} {grant.span}" if grant.resource != "cluster" else "the cluster"
+        table.add_row(*map(Text, ("" if thing == before else thing, grant.operation, grant.why)))
+        before = thing
     return table
 
 
