@@ -28,7 +28,8 @@ check: $(READY) ## Format, lint, types, layers, unit and property tests (under 9
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -n 2 tests/unit tests/property
 
-test: check ## Everything: check, then tests with real brokers, Spark and faults
+test: $(READY) ## Everything: check, then tests with real brokers, Spark and faults
+	@$(BIN)/python -m tests.versions & $(MAKE) --no-print-directory check; wait
 	$(BIN)/pytest tests -n 2 --dist loadfile --durations=20 --ignore=tests/unit --ignore=tests/property
 
 demo: $(READY) ## Two clusters, a replication, a kill in the middle, a proof

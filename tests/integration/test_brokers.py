@@ -31,6 +31,7 @@ from tests.integration.sources import (
     write,
 )
 from tests.killable import Killable
+from tests.versions import FIRST, OLDEST, ONE, THREE, TWO
 
 from isthmus.engine.driver import Driver
 from isthmus.engine.plan import make_plan
@@ -43,7 +44,6 @@ from isthmus.wire.cluster import Client
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 WITH_GROUPS = Mm2Topics(heartbeats=False, carry_heartbeats=False, group_offsets=True)
-OLDEST, FIRST, ONE, TWO, THREE = "0.10.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.2"
 
 
 @pytest.fixture(scope="module")
