@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import functools
 import json
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -44,6 +45,7 @@ from tests.integration.sources import (
     wait_until,
     write,
 )
+from tests.integration.world import filled
 
 from isthmus.config.credentials import login
 from isthmus.config.load import load
@@ -192,6 +194,21 @@ def test_a_flow_with_all_it_keeps_runs_with_exactly_the_rules_that_are_listed(cl
     wanted = f"missing right: READ on group {group} of cluster {ada.target} for User:ada (write its offsets)"
     assert any(wanted in event for event in status.events), status.events
     assert compare(east, topics[0], west, f"{ada.source}.{topics[0]}").records == 50
+
+
+@pytest.mark.timeout(300)
+def test_everything_that_a_topic_can_hold_crosses_with_exactly_these_rules(closed: Lab, tmp_path: Path) -> None:
+    world = filled(closed)
+    names = [re.escape(name) for name in world.topics]
+    ada = tenant(closed, tmp_path, "ada", names, replication_factor=1, internal_replication_factor=1)
+    allow(ada, ada.rules())
+    wait_until(lambda: ada.lacking() == [], "every right")
+
+    assert cross(ada.flow).stopped == ()
+
+    for name in world.topics:
+        verdict = compare(closed["east"].bootstrap, name, closed["west"].bootstrap, f"{ada.source}.{name}")
+        assert verdict.equal, (name, verdict)
 
 
 def _of_all_kinds(cluster: LabCluster, prefix: str) -> list[str]:
