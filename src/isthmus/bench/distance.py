@@ -9,7 +9,6 @@ same brokers, in turn, every second round in the opposite order. A copy without 
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -25,7 +23,6 @@ from rich.table import Table
 
 from isthmus.bench.cases import CASES, fill
 from isthmus.bench.crossing import InThread
-from isthmus.bench.run import machine
 from isthmus.engine.driver import Driver
 from isthmus.lab.brokers import ClusterSpec, Listener
 from isthmus.lab.cluster import Lab
@@ -134,14 +131,6 @@ def _copied(flow: Flow) -> float:
     ended = asyncio.run(Driver(flow, InThread(), until_caught_up=True, watch=watch).run())
     began, before = seen[0]
     return (ended.records - before) / (time.monotonic() - began)
-
-
-def write(found: Distance, folder: Path) -> Path:
-    """distance.json: what was found, on which machine, under which load."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "distance.json"
-    file.write_text(json.dumps({"machine": machine(), **found.as_json()}, indent=2) + "\n")
-    return file
 
 
 def show(found: Distance, console: Console) -> None:

@@ -7,13 +7,11 @@ What must stay true: the round is the one that a running driver makes. How the c
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import resource
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -21,7 +19,6 @@ from rich.table import Table
 
 from isthmus.bench.cases import CASES, fill
 from isthmus.bench.indexing import IndexCost, index_cost
-from isthmus.bench.run import machine
 from isthmus.bench.watch import stored_bytes
 from isthmus.engine.offsets.keeper import GroupKeeper
 from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Sync, TopicPartition, Topics
@@ -136,14 +133,6 @@ async def _timed(keeper: GroupKeeper) -> tuple[float, float]:
     began, cpu = time.monotonic(), time.process_time()
     await keeper.round()
     return time.monotonic() - began, time.process_time() - cpu
-
-
-def write(found: Grouped, folder: Path) -> Path:
-    """groups.json: what was found, on which machine, under which load."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "groups.json"
-    file.write_text(json.dumps({"machine": machine(), **found.as_json()}, indent=2) + "\n")
-    return file
 
 
 def show(found: Grouped, console: Console) -> None:

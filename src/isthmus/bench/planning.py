@@ -9,7 +9,6 @@ What must stay true: the functions measured are those that a run uses.
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from isthmus.bench.run import machine
 from isthmus.engine.control import ControlView
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.plan import plan_all
@@ -77,14 +75,6 @@ class Planned:
 def measure_planning(source: str, target: str, partitions: int, say: Say) -> Planned:
     """On two empty clusters."""
     return asyncio.run(_Measure(source, target, partitions, say).run())
-
-
-def write(found: Planned, folder: Path) -> Path:
-    """plan.json: what was found, on which machine, under which load."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "plan.json"
-    file.write_text(json.dumps({"machine": machine(), **found.as_json()}, indent=2) + "\n")
-    return file
 
 
 def show(found: Planned, console: Console) -> None:

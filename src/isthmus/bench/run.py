@@ -8,16 +8,18 @@ What is measured, and how, is said where it is done: `watch`, `measure`, `latenc
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -94,6 +96,14 @@ def machine() -> dict[str, str | int | float]:
         "kafka": KAFKA,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def write_found(name: str, found: Mapping[str, Any], folder: Path) -> Path:
+    """<name>.json: what was found, on which machine, under which load."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps({"machine": machine(), **found}, indent=2) + "\n")
+    return file
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import shutil
 import socket
 import struct
@@ -28,7 +27,6 @@ from rich.table import Table
 
 from isthmus.bench.cases import CASES, fill
 from isthmus.bench.crossing import InThread
-from isthmus.bench.run import machine
 from isthmus.engine.driver import Driver
 from isthmus.errors import WireError
 from isthmus.lab.brokers import free_ports
@@ -297,14 +295,6 @@ def _flow(source: str, target: str, topic: str, alias: str, way: Tunnel | None) 
 
 
 # -- the report ------------------------------------------------------------------------------------
-
-
-def write(found: Tunnelled, folder: Path) -> Path:
-    """tunnel.json: what was found, on which machine, under which load."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "tunnel.json"
-    file.write_text(json.dumps({"machine": machine(), **found.as_json()}, indent=2) + "\n")
-    return file
 
 
 def show(found: Tunnelled, console: Console) -> None:

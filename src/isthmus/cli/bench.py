@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,7 +19,7 @@ from isthmus.errors import ConfigError, MachineError
 
 QUICK_SCALE = 0.2
 QUICK_CASES = "json,random,small"
-PLAN, GROUPS, DISTANCE, TUNNEL = "plan", "groups", "distance", "tunnel"
+PLAN, GROUPS, DISTANCE, TUNNEL, VERIFY = "plan", "groups", "distance", "tunnel", "verify"
 GROUPS_AT_ONCE = 1_000
 PLANNED_PARTITIONS = 10_000
 
@@ -29,7 +29,8 @@ def bench(
     cases: Annotated[
         str,
         typer.Option(
-            help="Comma list of json, random, small, wide, uncompressed; or all. Alone: plan; groups; distance; tunnel."
+            help="Comma list of json, random, small, wide, uncompressed; or all. "
+            "By itself: plan, groups, distance, tunnel or verify."
         ),
     ] = QUICK_CASES,
     systems: Annotated[
@@ -61,6 +62,9 @@ def bench(
         return
     if cases == TUNNEL:
         _bench_tunnel(out, output, scale)
+        return
+    if cases == VERIFY:
+        _bench_verify(out, output, scale)
         return
     if cases == DISTANCE:
         _bench_distance(out, output, scale)
@@ -94,40 +98,49 @@ def bench(
 
 def _bench_plan(out: Path, output: str) -> None:
     """Needs no other system: a plan over 10,000 partitions, and what a round costs when nothing has changed."""
-    from isthmus.bench.planning import measure_planning, show, write
+    from isthmus.bench.planning import measure_planning, show
 
     # A broker that opens thousands of logs on a small machine is late with its heartbeats, but not dead.
     with _two_clusters(output, {"broker.session.timeout.ms": "120000"}) as (console, say, source, target):
         found = measure_planning(source, target, PLANNED_PARTITIONS, say)
-    _tell(console, output, write(found, out), lambda: show(found, console))
+    _tell(console, output, "plan", found.as_json(), out, lambda: show(found, console))
 
 
 def _bench_groups(out: Path, output: str, scale: float) -> None:
     """Likewise: a round over 1,000 consumer groups, and what the index of offsets costs."""
-    from isthmus.bench.grouping import measure_groups, show, write
+    from isthmus.bench.grouping import measure_groups, show
 
     with _two_clusters(output, {}) as (console, say, source, target):
         found = measure_groups(source, target, GROUPS_AT_ONCE, scale, say)
-    _tell(console, output, write(found, out), lambda: show(found, console))
+    _tell(console, output, "groups", found.as_json(), out, lambda: show(found, console))
 
 
 def _bench_tunnel(out: Path, output: str, scale: float) -> None:
     """Likewise: bytes, round trips and a replication through a tunnel and without it."""
-    from isthmus.bench.tunnelling import measure_tunnel, show, write
+    from isthmus.bench.tunnelling import measure_tunnel, show
 
     with _two_clusters(output, {}) as (console, say, source, target):
         found = measure_tunnel(source, target, scale, say)
-    _tell(console, output, write(found, out), lambda: show(found, console))
+    _tell(console, output, "tunnel", found.as_json(), out, lambda: show(found, console))
+
+
+def _bench_verify(out: Path, output: str, scale: float) -> None:
+    """Likewise: comparing both sides, against a loop over librdkafka."""
+    from isthmus.bench.verifying import measure_verifying, show
+
+    with _two_clusters(output, {}) as (console, say, source, target):
+        found = measure_verifying(source, target, scale, say)
+    _tell(console, output, "verify", found.as_json(), out, lambda: show(found, console))
 
 
 def _bench_distance(out: Path, output: str, scale: float) -> None:
     """Likewise: a source that is 100 ms away."""
-    from isthmus.bench.distance import measure_distance, show, write
+    from isthmus.bench.distance import measure_distance, show
 
     console = Console(stderr=output == "json")
     with console.status("starting two clusters") as status:
         found = measure_distance(scale, status.update)
-    _tell(console, output, write(found, out), lambda: show(found, console))
+    _tell(console, output, "distance", found.as_json(), out, lambda: show(found, console))
 
 
 @contextmanager
@@ -141,7 +154,10 @@ def _two_clusters(output: str, properties: dict[str, str]) -> Iterator[tuple[Con
         yield console, status.update, lab["east"].bootstrap, lab["west"].bootstrap
 
 
-def _tell(console: Console, output: str, file: Path, show: Callable[[], None]) -> None:
+def _tell(console: Console, output: str, name: str, found: dict[str, Any], out: Path, show: Callable[[], None]) -> None:
+    from isthmus.bench.run import write_found
+
+    file = write_found(name, found, out)
     if output == "json":
         typer.echo(file.read_text())
         return

@@ -30,6 +30,7 @@ from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
 from isthmus.wire.settings import describe_settings
 
+NOT_READ = "not read (see `isthmus groups`)"
 _TASKS_PER_SLOT = 8  # few enough to cost nothing, many enough to show progress and to even out
 
 
@@ -248,10 +249,11 @@ def _unlike_settings(plan: Plan, names: set[str]) -> list[str]:
 
 
 async def _groups(flow: Flow) -> dict[str, int]:
-    """How many places of consumer groups are exact, ahead and so on; empty where that cannot be read."""
+    """How many places of consumer groups are exact, ahead and so on. Where they cannot be read, records are proven all
+    the same, and it is said."""
     try:
         async with GroupsReader(flow) as reader:
             view = await reader.read()
     except IsthmusError:
-        return {}
+        return {NOT_READ: 1}
     return dict(Counter(row.state for row in view.rows))
