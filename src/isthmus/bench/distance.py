@@ -121,15 +121,15 @@ def _flow(source: str, target: str, topic: str, alias: str) -> Flow:
 
 
 def _copied(flow: Flow) -> float:
-    """Records per second from the first commit that was seen to the end."""
-    seen: list[tuple[float, int]] = []
+    """Records per second from the first commit that was seen to the end; of the whole run where that is all at once."""
+    start, seen = time.monotonic(), list[tuple[float, int]]()
 
     def watch(status: FlowStatus) -> None:
         if status.records and not seen:
             seen.append((time.monotonic(), status.records))
 
     ended = asyncio.run(Driver(flow, InThread(), until_caught_up=True, watch=watch).run())
-    began, before = seen[0]
+    began, before = seen[0] if seen and seen[0][1] < ended.records else (start, 0)
     return (ended.records - before) / (time.monotonic() - began)
 
 
