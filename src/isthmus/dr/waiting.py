@@ -104,7 +104,10 @@ async def driver_of(hold: Hold) -> str:
     while seen and time.monotonic() < until:
         await asyncio.sleep(_LOOK_EVERY_S)
         await hold.hear()
-        if _lease(hold) not in ("", seen):
+        now = _lease(hold)
+        if not now:
+            return ""  # let go while we looked
+        if now != seen:
             lease = hold.view.values["lease"]
             return f"process {lease.get('pid')} on {lease.get('host')}"
     return ""
