@@ -1,0 +1,109 @@
+"""Who carries flows during a drill: drivers in threads of this process, lanes on one Spark for the whole drill.
+
+Starting Spark takes seconds; a drill needs it from its first act to its last, so it is started once. What must stay
+true: a flow that is frozen by a failover ends its carrier by itself; any other end is told to whoever looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+
+from isthmus.dr.carrying import refuse_unfinished
+from isthmus.engine.driver import Driver
+from isthmus.engine.orders import Order, Receipt
+from isthmus.engine.spark import Spark, open_spark, refuse_unfit
+from isthmus.errors import IsthmusError, MachineError
+from isthmus.model import Flow
+from isthmus.observe.status import FlowStatus
+
+FROZEN = "FAILED_OVER"  # how a carrier ends when clients have changed sides
+_ENDS_S = 120.0
+
+
+class Ferry:
+    """One Spark, from the beginning of the block to its end; it comes up beside whatever else begins."""
+
+    def __init__(self, master: str, lanes: int) -> None:
+        self._master, self._lanes = master, lanes
+        self._unwanted = threading.Event()
+        self._opening: Future[Spark] | None = None
+
+    def __enter__(self) -> Ferry:
+        refuse_unfit(self._master)
+        pool = ThreadPoolExecutor(max_workers=1)
+        self._opening = pool.submit(open_spark, self._master, self._lanes, "isthmus drill", {}, self._unwanted)
+        pool.shutdown(wait=False)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._unwanted.set()
+        if self._opening is None or (error is not None and self._opening.exception() is not None):
+            return
+        self._opening.result().close()
+
+    async def run(self, order: Order) -> Receipt:
+        """Run an order of a driver, as soon as Spark is there."""
+        if self._opening is None:
+            raise MachineError("Spark was not started", code="DRILL")
+        spark = await asyncio.wrap_future(self._opening)
+        return await spark.run(order)
+
+    async def carry(self, flow: Flow) -> None:
+        """Copy everything that the flow's source has now."""
+        refuse_unfinished(flow, await Driver(flow, self, until_caught_up=True).run())
+
+
+class Carrier:
+    """`isthmus run` of one flow, in a thread."""
+
+    def __init__(self, flow: Flow, ferry: Ferry) -> None:
+        self._flow, self._ferry = flow, ferry
+        self._error: BaseException | None = None
+        self._driver: Driver | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._main, name=f"carrier of {flow.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def refuse_ended(self) -> None:
+        """It must be at work now."""
+        if self._error is not None:
+            raise self._error
+        if not self._thread.is_alive():
+            raise MachineError(f"flow {self._flow.name} ended, and nobody had asked it to", code="DRILL")
+
+    def until_frozen(self) -> None:
+        """Wait until it has ended by itself, because clients have changed sides."""
+        self._join("by itself")
+        if not (isinstance(self._error, IsthmusError) and self._error.code == FROZEN):
+            raise self._error or MachineError(f"flow {self._flow.name} ended without a freeze", code="DRILL")
+
+    def stop(self) -> None:
+        """Ask it to end, as Ctrl-C does."""
+        if self._loop is not None and self._driver is not None and self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._driver.stop(), self._loop)
+        self._join("when asked to")
+        if self._error is not None:
+            raise self._error
+
+    def _join(self, how: str) -> None:
+        self._thread.join(_ENDS_S)
+        if self._thread.is_alive():
+            raise MachineError(f"flow {self._flow.name} does not end {how}", code="DRILL")
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:  # noqa: BLE001 - handed to whoever looks
+            self._error = error
+
+    async def _run(self) -> FlowStatus:
+        self._loop = asyncio.get_running_loop()
+        self._driver = Driver(self._flow, self._ferry)
+        return await self._driver.run()
