@@ -21,13 +21,15 @@ _PATIENCE_S = 120.0
 _LOOK_S = 0.1
 
 
-def patiently(happened: Callable[[], object], what: str, seconds: float = _PATIENCE_S) -> None:
+def patiently(
+    happened: Callable[[], object], what: str, seconds: float = _PATIENCE_S, *, every_s: float = _LOOK_S
+) -> None:
     """Look until it has happened."""
     deadline = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > deadline:
             raise MachineError(f"not within {seconds:.0f} s: {what}", code="DRILL")
-        time.sleep(_LOOK_S)
+        time.sleep(every_s)
 
 
 class Stage:

@@ -34,6 +34,7 @@ SWITCH, BACK, DISASTER, RETURN = "switchover", "failback", "failover", "failback
 _PATIENCE_S = 240.0
 _QUIET_S = 1.0
 _STALLED_S = 2.0
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +179,7 @@ class Story:
             self._clients.until_all_is_read(lost)
             self._say("all is read; waiting until all is on west, too")
             wanted = minus(self._clients.acknowledged(), lost)
-            patiently(lambda: not minus(wanted, self._log(WEST).marks), "all is on west", _PATIENCE_S)
+            self._wait(lambda: not minus(wanted, self._log(WEST).marks), "all is on west")
             self._clients.stop()
             self._carrier.stop()
             logs = tuple((cluster, self._log(cluster)) for cluster in (EAST, WEST))
@@ -204,9 +205,13 @@ class Story:
             grown = {topic for (topic, number), end in now.items() if end > before.get((topic, number), 0)}
             return grown == set(TOPICS)
 
-        patiently(crossed, "records cross", _PATIENCE_S)
-        patiently(lambda: self._clients.are_known(self._stage.at(WEST)), "groups are known on west", _PATIENCE_S)
+        self._wait(crossed, "records cross")
+        self._wait(lambda: self._clients.are_known(self._stage.at(WEST)), "groups are known on west")
         self._say("records and groups cross")
+
+    def _wait(self, happened: Callable[[], bool], what: str) -> None:
+        """For what takes clients of its own to look at."""
+        patiently(happened, what, _PATIENCE_S, every_s=_LOOK_S)
 
     def _look_for_loss(self) -> Loss:
         """By the logs of both clusters, before anything comes back."""
