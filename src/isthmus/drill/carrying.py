@@ -7,11 +7,14 @@ true: a flow that is frozen by a failover ends its carrier by itself; any other 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
-from isthmus.dr.carrying import refuse_unfinished
+from isthmus.dr.carrying import refuse_ended
+from isthmus.dr.values import Check
 from isthmus.engine.driver import Driver
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.spark import Spark, open_spark, refuse_unfit
@@ -53,9 +56,21 @@ class Ferry:
         spark = await asyncio.wrap_future(self._opening)
         return await spark.run(order)
 
-    async def carry(self, flow: Flow) -> None:
-        """Copy everything that the flow's source has now."""
-        refuse_unfinished(flow, await Driver(flow, self, until_caught_up=True).run())
+    @contextlib.asynccontextmanager
+    async def carry(self, flow: Flow) -> AsyncIterator[Check]:
+        """A flow runs as long as this is entered."""
+        seen: list[FlowStatus] = []
+
+        def watch(status: FlowStatus) -> None:
+            seen[:] = [status]
+
+        driver = Driver(flow, self, watch=watch)
+        task = asyncio.ensure_future(driver.run())
+        try:
+            yield lambda: refuse_ended(flow, task, seen[0] if seen else None)
+        finally:
+            await driver.stop()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 class Carrier:
