@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import importlib.util
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from isthmus.cli.render import Output
-from isthmus.errors import ConfigError, ProofError
+from isthmus.errors import ConfigError, MachineError, ProofError
 
 if TYPE_CHECKING:
     from isthmus.drill.ledger import GroupVerdict
@@ -43,6 +44,8 @@ def drill(
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the outcome.")] = Output.text,
 ) -> None:
     """Rehearse failover and failback between two real clusters, and prove what clients lost or read again."""
+    _refuse_unwritable(report, picture)
+    _require_reader()
     from isthmus.drill.carrying import Ferry
     from isthmus.drill.outcome import outcome_of
     from isthmus.drill.picture import picture as drawn
@@ -50,7 +53,6 @@ def drill(
     from isthmus.drill.story import Script, Story
     from isthmus.drill.timeline import Timeline
 
-    _refuse_unwritable(report, picture)
     console = Console(stderr=True, highlight=False)
     timeline = Timeline(lambda event: _tell(console, event))
     script = Script(
@@ -89,6 +91,11 @@ def _refuse_unwritable(*files: Path | None) -> None:
     for file in files:
         if file is not None and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK)):
             raise ConfigError(f"{file} cannot be written", hint="name a file in a folder that exists")
+
+
+def _require_reader() -> None:
+    if importlib.util.find_spec("confluent_kafka") is None:
+        raise MachineError("confluent_kafka is not installed", hint="pip install 'isthmus[lab]'", code="EXTRAS")
 
 
 def _show(outcome: Outcome, found: dict[str, Any], output: Output) -> None:
