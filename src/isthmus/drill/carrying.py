@@ -22,7 +22,7 @@ from isthmus.errors import IsthmusError, MachineError
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus
 
-FROZEN = "FAILED_OVER"  # how a carrier ends when clients have changed sides
+_FROZEN = ("FAILED_OVER", "RIVAL")  # how a carrier ends when clients change sides: it was told, or came too late to be
 _ENDS_S = 120.0
 
 
@@ -96,7 +96,7 @@ class Carrier:
     def until_frozen(self) -> None:
         """Wait until it has ended by itself, because clients have changed sides."""
         self._join("by itself")
-        if not (isinstance(self._error, IsthmusError) and self._error.code == FROZEN):
+        if not (isinstance(self._error, IsthmusError) and self._error.code in _FROZEN):
             raise self._error or MachineError(f"flow {self._flow.name} ended without a freeze", code="DRILL")
 
     def stop(self) -> None:

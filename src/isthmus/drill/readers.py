@@ -11,7 +11,6 @@ Only the reader's own thread changes it.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -41,6 +40,7 @@ class Reader:
         self._topics, self._per_second = list(topics), per_second
         self._timeline = timeline
         self._next: dict[tuple[str, int], int] = {}
+        self._saved = True  # what was processed in this stint is committed
         self._over, self._gone = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._series = Series(READS, "", group)
@@ -70,7 +70,7 @@ class Reader:
         with self._lock:
             self._trail.begin_stint()
         self.first_at = None
-        self._next = {}
+        self._next, self._saved = {}, True
         self._series = Series(READS, place.cluster, self.group)
         self._over.clear()
         self._gone.clear()
@@ -111,7 +111,7 @@ class Reader:
     def _work(self, place: Place) -> None:
         consumer = Consumer(self._settings(place))
         try:
-            consumer.subscribe(self._topics)
+            consumer.subscribe(self._topics, on_assign=self._assigned)
             self._stint(consumer)
         except KafkaException as error:
             self.error = ProofError(
@@ -121,6 +121,14 @@ class Reader:
             self.error = error
         finally:
             self._close(consumer)
+        if self.error is None and not self._gone.is_set():
+            self._save(place)
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """A member that was put out on a starved machine, and let in again, still knows where it was."""
+        for each in partitions:
+            each.offset = self._next.get((each.topic, each.partition), each.offset)
+        consumer.assign(partitions)
 
     def _close(self, consumer: Consumer) -> None:
         """Without its brokers a consumer waits long for a farewell that nobody answers: not on our time."""
@@ -138,8 +146,7 @@ class Reader:
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "allow.auto.create.topics": False,
-            # Long enough for a starved machine: a member that is put out would read again, and be blamed for it.
-            "session.timeout.ms": 9_000,
+            "session.timeout.ms": 6_000,  # a group is free again so long after a member died with its cluster
             "heartbeat.interval.ms": 500,
             "fetch.wait.max.ms": 50,
             "queued.max.messages.kbytes": 1_024,
@@ -154,7 +161,7 @@ class Reader:
                 committed_at = time.monotonic()
                 self._commit(consumer, wait=False)
         if not self._gone.is_set():
-            self._commit(consumer, wait=True)
+            self._saved = self._commit(consumer, wait=True)
 
     def _allowed(self, began: float, taken: int) -> int:
         if not self._per_second:
@@ -193,12 +200,24 @@ class Reader:
             self._trail.note(key, number)
         self._next[message.topic() or "", message.partition() or 0] = (message.offset() or 0) + 1
 
-    def _commit(self, consumer: Consumer, *, wait: bool) -> None:
+    def _commit(self, consumer: Consumer, *, wait: bool) -> bool:
+        """False when it was refused, as it is to a member that was put out: the next one, or the last one, will do."""
         places = [TopicPartition(*place, offset) for place, offset in self._next.items()]
-        if not places:
-            return
-        if wait:
-            consumer.commit(offsets=places, asynchronous=False)
-            return
-        with contextlib.suppress(KafkaException):  # the next one, or the last one, will do
-            consumer.commit(offsets=places, asynchronous=True)
+        try:
+            if places:
+                consumer.commit(offsets=places, asynchronous=not wait)
+        except KafkaException:
+            return False
+        return True
+
+    def _save(self, place: Place) -> None:
+        """The last commit was refused: without a member in the group anybody may write its places."""
+        until = time.monotonic() + _ANSWER_S
+        while not self._saved:
+            consumer = Consumer(self._settings(place))
+            self._saved = self._commit(consumer, wait=True)
+            consumer.close()
+            if not self._saved and time.monotonic() > until:
+                self.error = ProofError(f"group {self.group} cannot commit", where=f"cluster {place.cluster}")
+                return
+            time.sleep(0 if self._saved else _LOOK_S)

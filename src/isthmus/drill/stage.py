@@ -17,7 +17,7 @@ from isthmus.model import Cluster, Flow, Mm2Topics, Naming, Topics, Tuning
 
 EAST, WEST = "east", "west"
 TOPICS = {"drill-orders": 2, "drill-payments": 1}  # with their partitions
-_PATIENCE_S = 120.0
+_PATIENCE_S = 240.0
 _LOOK_S = 0.1
 
 

@@ -146,7 +146,7 @@ class Story:
     def _fail_over(self) -> None:
         self._say("the replication stalls (paused), clients work on")
         self._wish(lambda wishing: wishing.pause(frozenset()))
-        self._clients.work(_STALLED_S)
+        self._wait(self._stalls, "the replication stalls")
         with self._timeline.phase(DISASTER, "move"):
             self._stage.kill(EAST)
             died = self._say("kill -9: every broker of east is dead").at
@@ -211,7 +211,13 @@ class Story:
 
     def _wait(self, happened: Callable[[], bool], what: str) -> None:
         """For what takes clients of its own to look at."""
-        patiently(happened, what, _PATIENCE_S, every_s=_LOOK_S)
+        patiently(happened, what, every_s=_LOOK_S)
+
+    def _stalls(self) -> bool:
+        """Clients work, and nothing of it crosses."""
+        before = stable_ends(self._stage.at(WEST).bootstrap, list(TOPICS))
+        self._clients.work(_STALLED_S)
+        return stable_ends(self._stage.at(WEST).bootstrap, list(TOPICS)) == before
 
     def _look_for_loss(self) -> Loss:
         """By the logs of both clusters, before anything comes back."""

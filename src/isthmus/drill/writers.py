@@ -170,7 +170,9 @@ class TransactionalWriter(Writer):
             key, number = self._take_number()
             _add(marks, key, number)
             producer.produce(self._topic, marked(*key, number) + _FILLING, partition=key[1])
-        ended = self._insist(producer.abort_transaction if abort else producer.commit_transaction)
+        # Sent in any case: an abort before anything was sent confuses librdkafka.
+        sent = self._insist(partial(_flush, producer))
+        ended = sent and self._insist(producer.abort_transaction if abort else producer.commit_transaction)
         if ended and not abort:
             self._acknowledged(marks)
             return True
@@ -193,6 +195,11 @@ class TransactionalWriter(Writer):
                     raise
                 self._gone.wait(_LOOK_S)
         return False
+
+
+def _flush(producer: Producer, seconds: float) -> None:
+    if producer.flush(seconds):
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "not all is sent", retriable=True))
 
 
 def _add(marks: Marks, key: Key, number: int) -> None:
