@@ -13,18 +13,21 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.crossing import QUICK, Crossing, InThread, cross, flow_between
 from tests.integration.grouped import KEPT, PARTITIONS, commit, log, next_at, write_plain, write_transactions
 from tests.integration.java import kafka_java, told_by_java
+from tests.integration.sources import alter
 
 from isthmus.dr.failback import fail_back, last_failback, plan_failback
 from isthmus.dr.failover import fail_over, last_failover, plan_failover
+from isthmus.dr.mirror import mirror_of
 from isthmus.dr.values import DISCARD, FAILOVER, KEEP, Check, Options, Report, Step
 from isthmus.engine.driver import Driver
+from isthmus.engine.hold import Hold
 from isthmus.errors import ConfigError, IsthmusError, RivalError, SourceError
 from isthmus.lab import Lab
 from isthmus.model import Cluster, Flow, Groups, Naming
+from isthmus.wire.cluster import Client
 
 pytestmark = [pytest.mark.integration]
 
@@ -94,11 +97,19 @@ class Stage:
         return {tp.partition: next_at(read[tp.partition], tp.offset) for tp in places}
 
 
-def settle(lab: Lab, topic: str, max_message_bytes: str) -> None:
-    entry = ConfigEntry("max.message.bytes", max_message_bytes, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": lab["west"].bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+async def while_driven(stage: Stage, call: Callable[[], IsthmusError]) -> IsthmusError:
+    """While somebody else has the flow back."""
+    back = mirror_of(stage.flow, {stage.topic: stage.copy})
+    client = Client(back.target)
+    try:
+        await client.start()
+        await client.refresh(None)
+        hold = Hold(back, client)
+        await hold.read()
+        async with hold.held(""):
+            return await asyncio.to_thread(call)
+    finally:
+        client.close()
 
 
 def refused(call: Callable[[], object]) -> IsthmusError:
@@ -165,6 +176,7 @@ def test_switchover_and_back_lose_nothing_and_double_nothing(lab: Lab, naming: s
     assert stage.next_of("west") == lagging
     stage.write("west", "fifth ", 50)
     lagging = stage.stand("west", 0.97)
+    assert asyncio.run(while_driven(stage, lambda: refused(lambda: fail_back(flow, OPTIONS)))).code == "RIVAL"
     fail_back(flow, OPTIONS)
     assert stage.next_of("east") == lagging
     assert stage.values("east") == stage.values("west")
@@ -278,9 +290,9 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing(lab: Lab) -> None:
     assert refused(lambda: fail_back(flow, OPTIONS)).code == "NOT_FAILED_OVER"
 
     # A target that takes no writes: nothing can be put on record, so nothing is begun.
-    settle(lab, flow.control_topic, "10")
+    alter(lab["west"].bootstrap, flow.control_topic, max_message_bytes="10")
     assert refused(lambda: fail_over(flow, OPTIONS)).code == "TARGET_READ_ONLY"
-    settle(lab, flow.control_topic, "1000000")
+    alter(lab["west"].bootstrap, flow.control_topic, max_message_bytes="1000000")
     assert not plan_failover(flow, OPTIONS).phase
 
     # Writers that do not stop, and a transaction that stays open: the flow copies on.

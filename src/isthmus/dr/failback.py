@@ -15,7 +15,7 @@ from dataclasses import replace
 from isthmus.dr.groups import Lift, Movers, index_of
 from isthmus.dr.leftover import leftovers, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
-from isthmus.dr.refusals import refuse_failback
+from isthmus.dr.refusals import refuse_driven, refuse_failback
 from isthmus.dr.scene import Scene, now_ms
 from isthmus.dr.values import FAILBACK, KEEP, Check, GroupPlace, Leftover, Options, Plan, Report, Row, Tell
 from isthmus.dr.waiting import (
@@ -120,6 +120,7 @@ class _Return:
     async def _look(self) -> None:
         scene = self._scene
         scene.begin("look")
+        await refuse_driven(self._back, scene.source)
         if not scene.state.done("look"):
             # Old writers that came back with the cluster would write between what comes back.
             partitions, give_up = list(scene.state.places), self._old_writers()
