@@ -22,7 +22,7 @@ from isthmus.engine.sides import Sides
 from isthmus.errors import SourceError
 from isthmus.mm2.filters import choose
 from isthmus.mm2.policy import remote_topic
-from isthmus.mm2.progress import CONNECTOR, progress_pairs
+from isthmus.mm2.progress import CONNECTOR
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
@@ -105,10 +105,7 @@ class Positions(Sides):
 
     async def store(self, changes: Mapping[TopicPartition, int | None]) -> None:
         """To be called while the flow is held."""
-        count = len(self._target.topics[self.flow.progress_topic].partitions)
-        for number, pairs in progress_pairs(CONNECTOR, self.flow.source.alias, changes, count).items():
-            await Journal(self._target, self.flow.progress_topic, number).append(pairs)
-        await self._ledger.advance()
+        await self._ledger.put(changes)
         await write_control(self._journal, {"snapshot": self._ledger.snapshot()})
 
     def _refuse_unknown(self) -> None:

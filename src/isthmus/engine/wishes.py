@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +25,11 @@ from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
 
 PAUSE, THROTTLE, SETTINGS = "wish/pause", "wish/throttle", "wish/settings"
+RESOLVE = "wish/resolve/"  # one for each decision; taken away when it was heard
 HEARD = "heard"
 _LANE_SILENT_S = 10.0  # lanes report about once a second
 _HEARD_WITHIN_S = 10.0
+_RESOLVED_WITHIN_S = 180.0  # orders end first, and every id is fenced
 # What may change under a running flow. Everything else decides where records go, or who we are.
 LIVE = (
     "topics",
@@ -36,6 +39,7 @@ LIVE = (
     "lanes",
     "on_gap",
     "on_too_large",
+    "on_foreign_write",
     "compression",
     "throttle",
     "tuning",
@@ -212,9 +216,17 @@ class Wishing:
     async def apply(self, settings: Mapping[str, Any]) -> Answer:
         return await self._wish(SETTINGS, {"settings": settings})
 
-    async def _wish(self, key: str, value: dict[str, Any]) -> Answer:
+    async def resolve(self, wish: dict[str, Any]) -> Answer:
+        """A decision, for the driver to carry out; an answer without a name: nobody did."""
+        key = f"{RESOLVE}{uuid.uuid4().hex[:12]}"
+        answer = await self._wish(key, wish, _RESOLVED_WITHIN_S)
+        if not answer.heard_by:
+            await control.write(self._journal, {key: None})  # or a driver that comes would find it
+        return answer
+
+    async def _wish(self, key: str, value: dict[str, Any], within_s: float = _HEARD_WITHIN_S) -> Answer:
         written = await control.write(self._journal, {key: value})
-        cursor, until = written.offset, time.monotonic() + _HEARD_WITHIN_S
+        cursor, until = written.offset, time.monotonic() + within_s
         while self._is_driven(written.time_ms) and time.monotonic() < until:
             await asyncio.sleep(0.2)
             end = await self._journal.end()

@@ -1,0 +1,76 @@
+"""Stops of a flow, seen and decided upon from outside.
+
+A look needs both clusters, and changes nothing. A decision goes to the driver as a wish where one runs (`wishes`), and
+is carried out here where none does, under its lease and after its fence, as `positions` are changed.
+"""
+
+from __future__ import annotations
+
+from isthmus.engine.control import ControlView
+from isthmus.engine.plan import on_record
+from isthmus.engine.positions import Positions
+from isthmus.engine.resolve import record
+from isthmus.engine.resolve.carry import Ground, planned, resolve
+from isthmus.engine.resolve.choices import Wanted
+from isthmus.engine.resolve.record import Decision
+from isthmus.engine.resolve.states import State, look
+from isthmus.engine.sides import reach
+from isthmus.engine.wishes import Wishing
+from isthmus.errors import TargetError
+from isthmus.model import Flow
+from isthmus.wire.cluster import Client
+
+
+class Resolver(Positions):
+    """Both clusters of one flow, while its stops are looked at."""
+
+    async def open(self) -> None:
+        """Read what is on record."""
+        self._refuse_unknown()
+        await self._read_stored()
+
+    async def states(self, topic: str) -> list[State]:
+        return await look(self.flow, self._source, self._target, self._view, self._ledger.positions, topic)
+
+    def decided(self, topic: str) -> list[Decision]:
+        return record.decisions(self._view, topic)
+
+    async def plan(self, wanted: Wanted) -> list[Decision]:
+        return await planned(self._ground(), wanted)
+
+    async def resolve(self, wanted: Wanted) -> list[Decision]:
+        """Nobody drives the flow: RivalError if somebody does."""
+        async with self.held():
+            await self._read_stored()
+            return await resolve(self._ground(), wanted)
+
+    def _ground(self) -> Ground:
+        return Ground(self.flow, self._source, self._target, self._journal, self._view, self._ledger)
+
+
+async def carry_out(resolver: Resolver, wanted: Wanted) -> str:
+    """By whoever drives the flow, whose name is returned; by us, if nobody does: then it is empty."""
+    async with Wishing(resolver.flow) as wishing:
+        driver = await wishing.driver()
+        if not driver:
+            await resolver.resolve(wanted)
+            return ""
+        answer = await wishing.resolve(wanted.as_wish())
+    if not answer.heard_by:
+        raise TargetError(
+            f"{driver} drives {resolver.flow.name} and did not answer: it is not known whether it was done",
+            where=f"cluster {resolver.flow.target.alias}, topic {resolver.flow.control_topic}",
+            hint="look with `isthmus gaps FILE`; saying the same again does no harm",
+            code="NOT_HEARD",
+        )
+    return answer.heard_by
+
+
+async def recorded(flow: Flow) -> ControlView:
+    """What the control topic says; of a flow that never ran: nothing."""
+    client = Client(flow.target, timeout_s=flow.tuning.request_timeout_ms / 1000)
+    try:
+        await reach(client, TargetError)
+        return await on_record(client, flow)
+    finally:
+        client.close()
