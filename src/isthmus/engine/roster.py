@@ -77,7 +77,8 @@ class Roster:
 
     async def look(self, view: ControlView, starts: tuple[Start, ...] = ()) -> None:
         """The first step of `renew`; `record` must follow before lanes are assigned (I5)."""
-        seen = await survey(self._source, self._target, self.flow, view, self._watch)
+        missed = {tp.topic for tp in self._scene.stopped({"TARGET_RECREATED"})}
+        seen = await survey(self._source, self._target, self.flow, view, self._watch, missed)
         self._tell_created(seen.created)
         fresh = [route for route in seen.routes if f"topic/{route.source}" not in view.values]
         doubtful = await self._registrar.doubtful(fresh, starts)

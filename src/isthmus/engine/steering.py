@@ -39,6 +39,7 @@ class Steering:
         self._file = driver.flow  # what the file, or `apply`, says: without wishes
         self._wished_at = -1  # offset of the newest wish that was seen
         self._settings_at = -1  # and of the newest that brings settings; those of before our start do not count
+        self._steered_at = -1  # and of the newest pause or throttle
         self._done_at = -1
         self._resolves: dict[str, int] = {}  # decisions to be carried out, and where they stand
         self._ends_when_caught_up = False
@@ -57,6 +58,8 @@ class Steering:
             self._settings_at = max(self._settings_at, offset)
         elif key.startswith(wishes.RESOLVE):
             self._resolves[key] = offset
+        else:
+            self._steered_at = max(self._steered_at, offset)
 
     def begin(self, *, until_caught_up: bool) -> None:
         """Pauses and throttles of earlier days hold from the start."""
@@ -84,13 +87,10 @@ class Steering:
             await self._carry_out()
 
     async def _carry_out(self) -> None:
-        at, refused = self._wished_at, ""
-        view, driver = self._driver.view, self._driver
+        at, refused, driver = self._wished_at, "", self._driver
         try:
-            flow = self._file
-            if self._settings_at > self._done_at:
-                flow = wishes.with_settings(flow, view.values[wishes.SETTINGS]["settings"])
-            await self._enforce(flow)
+            if self._settings_at > self._done_at or self._steered_at > self._done_at:
+                await self._enforce(self._wished_settings())
             await self._resolve_all()
         except (IsthmusError, TypeError, ValueError, KeyError) as error:
             refused = str(error)
@@ -101,6 +101,11 @@ class Steering:
             await control.write(driver.journal, {wishes.HEARD: who})
         except WireError as error:
             driver.scene.note(f"an answer to a wish could not be written: {error}", once=True)
+
+    def _wished_settings(self) -> Flow:
+        if self._settings_at <= self._done_at:
+            return self._file
+        return wishes.with_settings(self._file, self._driver.view.values[wishes.SETTINGS]["settings"])
 
     async def _resolve_all(self) -> None:
         """Decisions of operators, in their order; one that is refused is refused alone."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import uuid
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from isthmus.engine.control import ControlView
@@ -137,14 +138,17 @@ async def refuse_uncreatable(source: Client, target: Client, flow: Flow, names: 
         ) from error
 
 
-async def survey(source: Client, target: Client, flow: Flow, view: ControlView, watch: Watch) -> Survey:
-    """Compare both clusters and what is on record; create what is missing."""
+async def survey(
+    source: Client, target: Client, flow: Flow, view: ControlView, watch: Watch, missed: Collection[str] = ()
+) -> Survey:
+    """Compare both clusters and what is on record; create what is missing. `missed`: topics whose copy was looked for
+    in vain before."""
     names = await chosen_topics(source, flow)
     await target.refresh(None)
     # Before all else: a topic that we may not see looks like one that is gone.
     kept_back = await watch.kept_back(source, target, flow, [*names, *await hidden_topics(source, flow)])
     names = [name for name in names if name not in kept_back]
-    await _look_again(target, flow, [name for name in names if f"topic/{name}" in view.values])
+    await _look_again(target, flow, [name for name in names if f"topic/{name}" in view.values and name not in missed])
     stops = list(kept_back.values())
     mixed = collisions(flow, names, view)
     wanted: list[str] = []

@@ -226,9 +226,9 @@ class Wishing:
 
     async def _wish(self, key: str, value: dict[str, Any], within_s: float = _HEARD_WITHIN_S) -> Answer:
         written = await control.write(self._journal, {key: value})
-        cursor, until = written.offset, time.monotonic() + within_s
-        while self._is_driven(written.time_ms) and time.monotonic() < until:
-            await asyncio.sleep(0.2)
+        cursor, began = written.offset, time.monotonic()
+        while (passed := time.monotonic() - began) < within_s and self._is_driven(written.time_ms + int(passed * 1000)):
+            await asyncio.sleep(0.1)
             end = await self._journal.end()
             await self._hear(cursor, end)
             cursor = end
