@@ -11,6 +11,7 @@ Keys, all JSON values:
     stop/<topic>/<p>      why a partition stands still
     decision/<topic>/...  what an operator chose to do about it
     wish/<what>           what an operator asks: pause, throttle, settings, a decision
+    switch                which side clients work on, and how far a change of sides got (`switch`)
     heard                 the newest wish that the driver carried out or refused
     snapshot              progress up to a cut, so that a start reads only the tail
 
