@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as There
 from tests.crossing import Crossing, cross
-from tests.integration.command import Ended, called, yaml_file
+from tests.integration.command import called, yaml_file
 from tests.integration.sources import (
     Pair,
     codes,
@@ -25,13 +27,14 @@ from tests.integration.sources import (
     wait_until,
     write,
 )
+from tests.integration.test_verify import INDEXED, verified
 
 from isthmus.engine.positions import Positions
 from isthmus.model import Flow, TopicPartition
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-WRONG, STOPPED_BY_TARGET = 2, 7
+WRONG, SOURCE, TARGET = 2, 6, 7
 
 
 def file_of(pair: Pair, folder: Path, *more: str) -> Path:
@@ -73,7 +76,8 @@ def test_every_loud_stop_is_named_and_goes_on_by_a_decision_while_the_flow_runs(
     gone, anew, lost, copy, again, shared, staying = topics = [pair.topic(name) for name in names]
     for topic in topics:
         pair.write(topic, 10)
-    cross(pair.flow())
+    flow = pair.flow(mm2_topics=INDEXED)
+    cross(flow)
     pair.source.delete_topic(gone)
     pair.recreate(pair.source, anew)
     pair.write(anew, 5, first=100)
@@ -90,7 +94,7 @@ def test_every_loud_stop_is_named_and_goes_on_by_a_decision_while_the_flow_runs(
         (again, 0): "TARGET_RECREATED",
         (shared, 0): "FOREIGN_WRITE",
     }
-    with Crossing(pair.flow()) as crossing:
+    with Crossing(flow) as crossing:
         # The first answer of an order is what later ones are compared with, so one record of ours comes first.
         pair.write(shared, 1, first=10)
         crossing.until(lambda status: position(status, shared) == 11)
@@ -121,6 +125,9 @@ def test_every_loud_stop_is_named_and_goes_on_by_a_decision_while_the_flow_runs(
     ours = [value for value in copied(pair, shared) if value not in plain([900, 901])]
     assert ours == plain([*range(12), 50, 51, 52])
     pair.proven(staying, 20)
+    proof = verified(flow)
+    assert proof.equal, proof.different
+    assert {gap.topic for gap in proof.gaps} == {anew, lost, again, shared}
     record = shown(file)
     assert record["stops"] == []
     assert len(record["decisions"]) == len(stopped)
@@ -133,11 +140,72 @@ def test_every_loud_stop_is_named_and_goes_on_by_a_decision_while_the_flow_runs(
     }
 
 
+def test_decisions_are_made_while_nobody_runs_the_flow_and_only_those_that_make_sense(
+    pair: Pair, tmp_path: Path
+) -> None:
+    over, cut, large = pair.topic("over", partitions=2), pair.topic("cut"), pair.topic("large")
+    pair.target.create_topic(pair.remote(large), 1, 1, {"max.message.bytes": "3000"})
+    pair.write(over, 20, partitions=2)
+    pair.write(cut, 10)
+    rows = [{"value": b"v0"}, {"value": b"v1"}, {"value": os.urandom(5000)}, {"value": b"v3"}]
+    write(pair.source.bootstrap, large, rows, linger_ms=500)
+    flow, file = pair.flow(mm2_topics=INDEXED), file_of(pair, tmp_path)
+    cross(flow)
+    pair.write(over, 40, first=20, partitions=2)
+    delete_before(pair.source.bootstrap, over, {0: 25})
+    asyncio.run(_copied_up_to(flow, TopicPartition(cut, 0), 15))
+    stopped = {(over, 0): "GAP", (cut, 0): "TRUNCATED", (large, 0): "TARGET_REFUSED"}
+    assert codes(cross(flow)) == stopped
+    assert {(each["topic"], each["partition"]): each["code"] for each in shown(file)["stops"]} == stopped
+
+    told = called("resolve", file, "--topic", cut)
+    assert (told.code, "TRUNCATED" in told.out, "--accept-gap: goes on at the end" in told.out) == (0, True, True), told
+    assert refused(file, large, "--restart") == (WRONG, "CHOICE")
+    assert refused(file, over, "--retry") == (WRONG, "CHOICE")
+    assert refused(file, over, "--restart", "--partition", "0") == (WRONG, "CHOICE")
+    assert refused(file, over, "--accept-gap", "--partition", "1") == (WRONG, "NOT_STOPPED")
+    assert refused(file, over, "--accept-gap", "--retry") == (WRONG, "CONFIG")
+    assert refused(file, over, "--restart") == (TARGET, "COPY_NOT_EMPTY")
+    assert refused(file, f"{over}-not", "--retry") == (SOURCE, "UNKNOWN_TOPIC")
+    words = ("resolve", file, "--topic", over, "--accept-gap")
+    assert "NOT_CONFIRMED" in called(*words, fed=b"something else\n").err
+    assert "Nothing was changed" in called(*words, "--dry-run").out
+    assert shown(file)["decisions"] == []
+
+    assert called(*words, fed=f"{over}\n".encode()).code == 0
+    assert ranges(resolve(file, cut, "--accept-gap")) == [("TRUNCATED", 10, 15)]
+    assert ranges(resolve(file, large, "--accept-gap")) == [("TARGET_REFUSED", 2, 3)]
+    again = resolve(file, over, "--accept-gap")
+    assert (again["changed"], ranges(again)) == (False, [("GAP", 10, 25)]), "saying it again does no harm"
+
+    pair.write(cut, 10, first=10)
+    assert cross(flow).stopped == ()
+    assert values(pair.target.bootstrap, pair.remote(over), 0) == plain([*range(0, 20, 2), *range(50, 60, 2)])
+    assert copied(pair, cut) == plain(range(20))
+    assert copied(pair, large) == plain([0, 1, 3])
+    proof = verified(flow)
+    assert proof.equal, proof.different
+    assert sorted((gap.topic, gap.first, gap.past) for gap in proof.gaps) == [
+        (cut, 10, 15),
+        (large, 2, 3),
+        (over, 10, 25),
+    ]
+
+
+async def _copied_up_to(flow: Flow, source: TopicPartition, offset: int) -> None:
+    """As if the source had held more when it was copied, and had lost it since."""
+    async with Positions(flow) as positions:
+        await positions.read()
+        await positions.write({source: offset})
+
+
+def refused(file: Path, topic: str, *words: str) -> tuple[int, str]:
+    ended = called("resolve", file, "--topic", topic, *words, "--yes")
+    return ended.code, ended.err.partition("[")[2].partition("]")[0]
+
+
 def end_of(pair: Pair, topic: str) -> int:
     """Where the next record of the copy will stand, when all markers are there."""
-    from confluent_kafka import Consumer
-    from confluent_kafka import TopicPartition as There
-
     consumer = Consumer({"bootstrap.servers": pair.target.bootstrap, "group.id": "isthmus-test-reader"})
     try:
         return int(consumer.get_watermark_offsets(There(pair.remote(topic), 0), timeout=60)[1])
