@@ -73,9 +73,11 @@ class ControlView:
     def __init__(self) -> None:
         self.values: dict[str, dict[str, Any]] = {}
         self.times_ms: dict[str, int] = {}
+        self.troubles = 0  # how often a stop or a gap came or went: whoever counts them need not look more often
 
     def apply(self, record: Record) -> str:
         key, value = decode(record)
+        self.troubles += key.startswith(("stop/", "gap/"))
         if value is None:
             self.values.pop(key, None)
         elif key:

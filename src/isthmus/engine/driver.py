@@ -309,7 +309,6 @@ class Driver:
 
     async def _keep_record(self) -> None:
         """Stops are on record for those who look from outside, and for the next start."""
-        self.scene.count(self.view)
         if news := self.scene.news(self.view):
             await control.write(self.journal, news)
 

@@ -33,6 +33,7 @@ from isthmus.wire.journal import Journal
 
 _IDLE_PROGRESS_S = 5.0
 _LONGEST_PAUSE_S = 2.0
+_SUSPECT_EVERY_S = 1.0
 _MARKER_COST_S = 0.0005  # a commit writes two markers per partition touched: spread them when there are many
 _MOST_SPREAD_S = 0.1
 _MANY = 16
@@ -60,6 +61,7 @@ class Lane:
         self._rows = list(self.tracks.values())
         self._last_commit = self._last_saved = self._last_begin = time.monotonic()
         self._typical_s = 0.0  # how long a transaction takes, smoothed
+        self._ask_again_at = 0.0  # a suspicion that could not be proven is not followed at every transaction
         self._troubles = 0  # transactions in a row that had to be given up
         self._has_end = any(a.until >= 0 for a in order.assignments)
         self._ends_at = time.monotonic() + order.flow.tuning.epoch_seconds
@@ -185,11 +187,13 @@ class Lane:
             await self._recover(None)
         self._last_commit = self._last_saved = time.monotonic()
         self._typical_s += 0.2 * (self._last_commit - self._last_begin - self._typical_s)
-        if self.order.flow.guards_copies and any(track.tide.is_high for track in self._rows):
+        high = self.order.flow.guards_copies and any(track.tide.is_high for track in self._rows)
+        if high and self._last_commit > self._ask_again_at:
+            self._ask_again_at = self._last_commit + _SUSPECT_EVERY_S
             try:
                 await self._look_for_strangers()
             except WireError:
-                return  # the suspicion stays: after the next transaction it is looked at again
+                return  # the suspicion stays, and is looked at again
 
     async def _recover(self, refused: Refused | None) -> None:
         """Abort, set everything back to what is committed, learn where leaders are, go on.
@@ -217,7 +221,10 @@ class Lane:
                 await control.write(self.journal, {stop_key(stop.source): stop_value(stop, time.time())})
                 track.cease(stop)
                 self.follower.note(f"{stop.source}: {stop.code}: {stop.message}")
-            if found is not None:
+            if found is None:
+                text = f"{track.assignment.target}: more was written than our records; it cannot be read to see by whom"
+                self.follower.note(text)
+            else:
                 track.tide.explained()
 
     async def _ids_on_record(self) -> set[int]:

@@ -18,7 +18,7 @@ from isthmus.engine.registrar import Registrar
 from isthmus.engine.rights import Watch, hidden_topics
 from isthmus.engine.scene import Scene
 from isthmus.engine.starts import first_offsets
-from isthmus.engine.survey import ANY_TARGET, Route, assign, gone_stop, survey
+from isthmus.engine.survey import ANY_TARGET, LET_GO, Route, assign, gone_stop, survey
 from isthmus.engine.wishes import paused
 from isthmus.mm2.filters import choose
 from isthmus.model import Flow, Start, TopicPartition
@@ -97,7 +97,11 @@ class Roster:
 
     async def _gone(self, view: ControlView) -> list[Stop]:
         """Topics that were copied and are not on the source any more. One that is paused may go: somebody saw to it."""
-        recorded = [name for key in view.under("topic/") if (name := key.partition("/")[2]) not in self._source.topics]
+        recorded = [
+            name
+            for key, value in view.under("topic/").items()
+            if (name := key.partition("/")[2]) not in self._source.topics and not value.get(LET_GO)
+        ]
         held = paused(view)
         absent = [name for name in choose(self.flow, recorded) if not held.holds(name)] if recorded else []
         if not absent:
@@ -131,7 +135,9 @@ class Roster:
         or records written before it was noticed would be missed.
         """
         fresh = [r for r in self._found.values() if f"topic/{r.source}" not in view.values]
-        moved = [r for r in self._found.values() if view.values.get(f"topic/{r.source}", {}).get(ANY_TARGET)]
+        moved = [
+            r for r in self._found.values() if {ANY_TARGET, LET_GO} & set(view.values.get(f"topic/{r.source}", ()))
+        ]
         if not fresh and not moved:
             return
         await self._registrar.mark_empty(fresh)

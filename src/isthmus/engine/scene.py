@@ -77,6 +77,8 @@ class Scene:
         self._events: list[str] = []
         self._dropped = 0
         self._gaps = self._lost = 0
+        self._known: dict[TopicPartition, Stop] = {}  # on record
+        self._read_at = -1
 
     # -- what happened -------------------------------------------------------------------------
 
@@ -110,16 +112,19 @@ class Scene:
 
     def news(self, view: ControlView) -> dict[str, dict[str, Any] | None]:
         """What the record of stops lacks; what stood there and was tried again is taken off it."""
-        known = stops(view)
+        known = self._on_record(view)
         found: dict[str, dict[str, Any] | None] = {
             stop_key(tp): stop_value(stop, time.time()) for tp, stop in self._stops.items() if known.get(tp) != stop
         }
         return found | {stop_key(tp): None for tp in known if tp in self.seen and tp not in self._stops}
 
-    def count(self, view: ControlView) -> None:
-        """What was lost, by the record."""
-        losses = [gap for gap in gaps(view) if gap.first >= 0]
-        self._gaps, self._lost = len(losses), sum(gap.lost for gap in losses)
+    def _on_record(self, view: ControlView) -> dict[TopicPartition, Stop]:
+        """Stops as the record has them; counts what was lost on the way. The record is long, and seldom changes."""
+        if view.troubles != self._read_at:
+            losses = [gap for gap in gaps(view) if gap.first >= 0]
+            self._gaps, self._lost = len(losses), sum(gap.lost for gap in losses)
+            self._known, self._read_at = stops(view), view.troubles
+        return self._known
 
     def set_partitions(self, lanes: Mapping[TopicPartition, int]) -> None:
         self._partitions = set(lanes)

@@ -14,7 +14,7 @@ we saw acknowledged in this order. Missed: what a stranger writes where we never
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.engine.orders import Range, Stop
@@ -22,7 +22,7 @@ from isthmus.engine.resolve.record import spans_told
 from isthmus.errors import BrokerUnreachable, WireError
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
-from isthmus.wire.batch import find_batches
+from isthmus.wire.batch import Batch, find_batches
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import READ_UNCOMMITTED, Fetched, Limits, Want, fetch
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from isthmus.engine.track import Track
 
 FOREIGN_WRITE = "FOREIGN_WRITE"
-_SPANS = 8  # unexplained stretches that are remembered
+_SPANS = 32  # unexplained stretches that are remembered
 _LATE = 2  # markers that may still come after an abort: each of both ids has at most one transaction behind it
 _LIMITS = Limits(max_bytes=1 << 20, partition_bytes=256 << 10, wait_ms=0, isolation=READ_UNCOMMITTED)
 
@@ -90,13 +90,19 @@ async def strange_batches(
             batches = find_batches(answer.records)
             if not batches:
                 return None
-            found += [
-                (max(batch.base_offset, first), min(batch.last_offset + 1, past))
-                for batch in batches
-                if batch.producer_id not in own and batch.base_offset < past and first <= batch.last_offset
-            ]
+            found += strange_among(batches, (first, past), own)
             at = batches[-1].last_offset + 1
     return tuple(_joined(found))
+
+
+def strange_among(batches: Iterable[Batch], span: Range, own: Collection[int]) -> list[Range]:
+    """Offsets of this span that these batches take up, and none of ours wrote."""
+    first, past = span
+    return [
+        (max(batch.base_offset, first), min(batch.last_offset + 1, past))
+        for batch in batches
+        if batch.producer_id not in own and batch.base_offset < past and first <= batch.last_offset
+    ]
 
 
 async def _read(client: Client, target: TopicPartition, at: int) -> Fetched | None:

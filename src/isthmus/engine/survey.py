@@ -31,6 +31,7 @@ from isthmus.wire.settings import Settings, describe_settings
 _LOOKS = 4
 _ENDS_PATIENCE_S = 60.0
 _NEW_PATIENCE_S = 60.0
+LET_GO = "let_go"  # on record: by a decision nobody misses the source topic
 ANY_TARGET = "any_target"  # on record: by a decision the copy goes on in whatever topic is there, or is made
 _NEW_PARTITION_S = 0.02  # one broker on a small machine opened 10,000 partitions in 80 s
 
@@ -239,7 +240,7 @@ def gone_stop(source: TopicPartition, position: int) -> Stop:
         source=source,
         code="SOURCE_GONE",
         message=f"source topic {source.topic} was deleted{after}; what was copied stays on the target",
-        hint=f"`isthmus resolve FILE --topic {source.topic} --accept-gap` forgets it, if that was meant",
+        hint=f"`isthmus resolve FILE --topic {source.topic} --accept-gap` lets it go, if that was meant",
         lost=(position, -1) if position >= 0 else None,
     )
 

@@ -23,7 +23,7 @@ from isthmus.engine.resolve import record
 from isthmus.engine.resolve.choices import Choice, Wanted, refused
 from isthmus.engine.resolve.record import Decision, Gap
 from isthmus.engine.resolve.states import State, damaged_range, look
-from isthmus.engine.survey import ANY_TARGET
+from isthmus.engine.survey import ANY_TARGET, LET_GO
 from isthmus.errors import ConfigError, TargetError
 from isthmus.mm2.policy import remote_topic
 from isthmus.model import NO_ID, Flow, TopicPartition
@@ -79,7 +79,7 @@ async def resolve(ground: Ground, wanted: Wanted) -> list[Decision]:
 async def forget_stops(journal: Journal, view: ControlView, topic: str, partitions: set[int] | None = None) -> None:
     """Take stops of a topic off the record; all of them, and its gaps, where it is begun anew."""
     gone = record.forgotten(view, topic, lost=partitions is None)
-    if partitions is not None and record.EVERY not in partitions:
+    if partitions is not None:
         kept = {record.stop_key(TopicPartition(topic, number)) for number in partitions}
         gone = {key: None for key in gone if key in kept}
     for key in gone:
@@ -210,8 +210,11 @@ def _gap(ground: Ground, decided: Decision) -> tuple[str, dict[str, Any]] | None
 
 async def _accept(ground: Ground, decided: list[Decision]) -> None:
     code, topic = decided[0].code, decided[0].topic
-    if code in ("SOURCE_GONE", "SOURCE_RECREATED"):
+    if code == "SOURCE_RECREATED":
         await _forget(ground, topic, lost=False)
+    elif code == "SOURCE_GONE":
+        # Its ids and progress stay: should it return, it goes on exactly; should another come, that stops.
+        await ground.write({f"topic/{topic}": ground.view.values[f"topic/{topic}"] | {LET_GO: True}})
     elif code in ("TARGET_RECREATED", "TARGET_RENAMED"):
         await _go_on_elsewhere(ground, topic)
     else:

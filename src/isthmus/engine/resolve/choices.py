@@ -60,8 +60,8 @@ _TABLE: dict[str, tuple[Meaning, Meaning, Meaning]] = {  # accept-gap, restart, 
         Meaning("reads the batch again, after a replica was mended"),
     ),
     "SOURCE_GONE": (
-        Meaning("forgets the topic; what the target has stays. A new topic of that name begins behind it"),
-        Meaning(refused="there is no topic to copy", instead="--accept-gap forgets it"),
+        Meaning("lets the topic go; what the target has stays. A new topic of that name stops again"),
+        Meaning(refused="there is no topic to copy", instead="--accept-gap lets it go"),
         Meaning("looks for the topic again"),
     ),
     "SOURCE_RECREATED": (

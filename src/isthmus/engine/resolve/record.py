@@ -23,7 +23,6 @@ STOP, GAP, DECISION = "stop/", "gap/", "decision/"
 # Records of these that were given up are still on the source: lanes pass over them.
 GIVEN_UP = frozenset({"CORRUPT_BATCH", "TARGET_REFUSED"})
 POLICY, DECIDED = "policy", "decision"
-EVERY = -1  # partition of a decision about a whole topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One choice for one stop. `partition` EVERY: of the whole topic."""
+    """One choice for one stop."""
 
     topic: str
     partition: int
@@ -119,7 +118,7 @@ def gap_pair(gap: Gap, *, of_old_log: bool = False) -> tuple[str, dict[str, Any]
 
 def decision_pair(decision: Decision) -> tuple[str, dict[str, Any]]:
     """The key has no time: the same decision about the same stop, made again, is the same record."""
-    where = f"{decision.topic}/{'all' if decision.partition == EVERY else decision.partition}"
+    where = f"{decision.topic}/{decision.partition}"
     at = decision.first if decision.first >= 0 else f"t{decision.foreign[0][0]}" if decision.foreign else decision.code
     value = asdict(decision)
     del value["topic"], value["partition"]
@@ -174,13 +173,12 @@ def gaps(view: ControlView) -> list[Gap]:
 def decisions(view: ControlView, topic: str | None = None) -> list[Decision]:
     found = []
     for key, value in view.under(DECISION).items():
-        name, _, rest = key.removeprefix(DECISION).partition("/")
-        number = rest.partition("/")[0]
-        if topic in (None, name) and (number == "all" or number.isdigit()):
+        tp = _partition(key, DECISION)
+        if tp is not None and topic in (None, tp.topic):
             found.append(
                 Decision(
-                    topic=name,
-                    partition=EVERY if number == "all" else int(number),
+                    topic=tp.topic,
+                    partition=tp.partition,
                     choice=str(value.get("choice", "")),
                     code=str(value.get("code", "")),
                     at=float(value.get("at", 0)),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from isthmus.engine.control import ControlView
 from isthmus.engine.orders import Range, Stop
 from isthmus.engine.resolve import record
-from isthmus.engine.survey import changed_identity, gone_stop
+from isthmus.engine.survey import LET_GO, changed_identity, gone_stop
 from isthmus.errors import SourceError
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.batch import damaged_span
@@ -58,14 +58,24 @@ async def look(
     numbers |= set(source.topics[topic].partitions) if topic in source.topics else set()
     plain = [State(source=tp, position=positions.get(tp, -1)) for tp in _sorted(topic, numbers or {0})]
     if topic not in source.topics:
+        if known is not None and known.get(LET_GO):
+            return plain
         return [_with(state, gone_stop(state.source, state.position)) for state in plain]
     if (changed := changed_identity(source, target, flow, topic, known)) is not None:
         return [_with(state, _lost_by(changed, state)) for state in plain]
-    return await _in_their_logs(source, plain, said)
+    return await _in_their_logs(source, plain, {tp: _doubted(stop) for tp, stop in said.items()})
 
 
 def _sorted(topic: str, numbers: set[int]) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in sorted(numbers)]
+
+
+def _doubted(stop: Stop) -> Stop:
+    """What was said to be gone, and is there as it was: nothing may be forgotten for it, it is tried again."""
+    if stop.code not in ("SOURCE_GONE", "TARGET_RECREATED", "TARGET_RENAMED"):
+        return stop
+    code = "SOURCE_REFUSED" if stop.code == "SOURCE_GONE" else "TARGET_REFUSED"
+    return replace(stop, code=code, message=f"{stop.message}; but it is there now", lost=None)
 
 
 def _with(state: State, stop: Stop) -> State:
