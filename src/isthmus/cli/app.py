@@ -23,6 +23,7 @@ from isthmus.cli.bench import bench
 from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
+from isthmus.cli.failover import failback, failover
 from isthmus.cli.gaps import gaps
 from isthmus.cli.groups import groups
 from isthmus.cli.plan import plan
@@ -51,6 +52,8 @@ app.command()(resolve)
 app.command()(gaps)
 app.command()(groups)
 app.command()(verify)
+app.command()(failover)
+app.command()(failback)
 app.command()(adopt)
 app.command()(release)
 app.command()(pause)

@@ -12,21 +12,19 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from isthmus.dr.groups import Movers, index_of
+from isthmus.dr.groups import Lift, Movers, index_of
+from isthmus.dr.leftover import leftovers, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
 from isthmus.dr.scene import Scene, now_ms
 from isthmus.dr.values import FAILBACK, KEEP, GroupPlace, Leftover, Options, Plan, Report, Row, Tell
-from isthmus.dr.waiting import behind_of, busy_groups, driver_of, log_starts, quiet_ends, until_left
+from isthmus.dr.waiting import behind_of, busy_groups, driver_of, log_starts, patiently, quiet_ends, until_left
 from isthmus.engine.hold import Hold
-from isthmus.engine.offsets.align import read
+from isthmus.engine.offsets.translate import Standing
 from isthmus.engine.sides import clients
 from isthmus.engine.switch import RETURNED, RETURNING, SWITCHED, Place
-from isthmus.errors import ConfigError, IsthmusError, RivalError, SourceError, TargetError
+from isthmus.errors import IsthmusError, RivalError, SourceError, TargetError
 from isthmus.model import NO_ID, Flow, TopicPartition
-from isthmus.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, settled_offsets
-
-_COUNTED = 10_000_000  # records that never crossed are counted one by one up to here
-_SHOWN = 5
+from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 
 Places = dict[TopicPartition, Place]
 
@@ -54,7 +52,7 @@ async def _plan(flow: Flow, options: Options) -> Plan:
             driven_by=await driver_of(scene.hold),
             rows=await _back_rows(scene),
             groups=await busy_groups(flow, target, set(scene.remotes.values())),
-            never_crossed=tuple(await _leftovers(scene)),
+            never_crossed=tuple(await leftovers(scene)),
         )
 
 
@@ -66,6 +64,25 @@ async def _fail_back(flow: Flow, options: Options, tell: Tell) -> Report:
         if options.two_way:
             return await _rejoin(scene)
         return await _Return(scene).run()
+
+
+def last_failback(flow: Flow, options: Options) -> Report:
+    """The report of a failback that is done, for whoever lost it, or was interrupted."""
+    return asyncio.run(_last(flow, options))
+
+
+async def _last(flow: Flow, options: Options) -> Report:
+    async with clients(flow) as (source, target):
+        scene = Scene(flow, options, lambda _: None, source, target)
+        await scene.open()
+        if scene.switch is None or scene.switch.phase != RETURNED or not scene.source_alive:
+            raise RivalError(
+                f"there is no report of a failback of {flow.name}, or the source does not answer",
+                where=f"cluster {flow.target.alias}, topic {flow.control_topic}",
+                hint="`isthmus failback --dry-run` shows what it would do",
+                code="NOT_FAILED_OVER",
+            )
+        return await _Return(scene).last_report()
 
 
 def refuse_senseless(scene: Scene) -> None:
@@ -105,38 +122,6 @@ def _refuse_other(scene: Scene, name: str) -> None:
         )
 
 
-# -- what never crossed ----------------------------------------------------------------------------
-
-
-async def _leftovers(scene: Scene) -> list[Leftover]:
-    places = scene.state.places
-    ends = await settled_offsets(scene.source, list(places), LATEST, READ_COMMITTED)
-    begins = await settled_offsets(scene.source, list(places), EARLIEST)
-    found = []
-    for tp, place in sorted(places.items()):
-        first, past = max(place.source, begins[tp]), ends[tp] if place.back < 0 else place.back
-        if first < past:
-            seen = await read(scene.source, tp, first, past, _COUNTED)
-            if len(seen):
-                found.append(
-                    Leftover(topic=tp.topic, partition=tp.partition, first=first, past=past, records=len(seen))
-                )
-    return found
-
-
-def _refuse_undecided(scene: Scene, left: list[Leftover]) -> None:
-    if left and not (scene.options.never_crossed or scene.state.never_crossed):
-        told = ", ".join(f"{one.topic}-{one.partition} offsets {one.first} to {one.past - 1}" for one in left[:_SHOWN])
-        more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
-        raise ConfigError(
-            f"{sum(one.records for one in left):,} records on {scene.flow.source.alias} never crossed: {told}{more}",
-            where=f"flow {scene.flow.name}",
-            hint=f"--never-crossed keep copies them to side topics (<copy>.{SIDE}) on {scene.flow.target.alias}; "
-            "--never-crossed discard leaves them out",
-            code="NEVER_CROSSED",
-        )
-
-
 # -- the way back ----------------------------------------------------------------------------------
 
 
@@ -148,7 +133,6 @@ class _Return:
         self._mirror = mirror_of(scene.flow, scene.remotes)
         self._back = Hold(self._mirror, scene.source)  # the mirror's record is on the cluster that we go back to
         self._left: list[Leftover] = []
-        self._began_ms = now_ms()
 
     async def run(self) -> Report:
         await self._look()
@@ -165,8 +149,8 @@ class _Return:
         if not scene.state.done("look"):
             # Old writers that came back with the cluster would write between what comes back.
             await quiet_ends(scene.source, list(scene.state.places), scene.options, scene.tell, self._old_writers())
-        self._left = await _leftovers(scene)
-        _refuse_undecided(scene, self._left)
+        self._left = await leftovers(scene)
+        refuse_undecided(scene, self._left)
         if not scene.state.done("look"):
             choice = scene.options.never_crossed
             await scene.stamp("look", phase=RETURNING, never_crossed=choice)
@@ -293,15 +277,26 @@ class _Return:
         if not movers.can_translate:
             return [], ["the flow keeps no index of offsets (mm2_topics): groups were not moved"]
         await until_left(scene.flow, scene.target, set(remotes), scene.options, scene.tell, self._consumers())
-        found = await movers.move(self._beyond_leftover)
+        lift = await self._beyond_leftover()
+        found = await patiently(lambda: movers.move(lift))
         await scene.stamp("groups")
         scene.end("groups", f"{len(found)} places of {len({one.group for one in found})} groups")
         return found, movers.notes
 
-    def _beyond_leftover(self, tp: TopicPartition, offset: int) -> int:
+    async def _beyond_leftover(self) -> Lift:
         """A group that has read all copies goes on behind what never crossed, not in it."""
-        place = self._scene.state.places.get(tp)
-        return place.back if place is not None and place.source <= offset < place.back else offset
+        scene, last = self._scene, index_of(self._scene.flow, self._scene.target)
+        await last.catch_up()
+        bounds: dict[TopicPartition, tuple[int, int]] = {}
+        for tp, place in scene.state.places.items():
+            found = await last.at_or_below(tp, place.source)
+            bounds[tp] = (place.source if found is None else found[0], place.back)
+
+        def lifted(one: Standing) -> int:
+            low, back = bounds.get(one.target, (0, 0))
+            return back if low <= one.translated < back else one.translated
+
+        return lifted
 
     def _consumers(self) -> Callable[[str], IsthmusError]:
         return lambda text: TargetError(
@@ -329,6 +324,11 @@ class _Return:
         ]
         await reflect(mirrored, forth, borders)
 
+    async def last_report(self) -> Report:
+        """Of a failback that is done, from what is on record."""
+        self._left = await leftovers(self._scene)
+        return self._report([], ["places of groups: `isthmus groups` lists them"])
+
     def _report(self, groups: list[GroupPlace], notes: list[str]) -> Report:
         scene, switch = self._scene, self._scene.state
         places = switch.places
@@ -337,7 +337,7 @@ class _Return:
         return Report(
             flow=scene.flow.name,
             kind=FAILBACK,
-            began_ms=self._began_ms,
+            began_ms=times["look"],
             ended_ms=times["return"],
             to=scene.flow.source.alias,
             bootstrap=scene.flow.source.bootstrap,
@@ -371,7 +371,7 @@ async def _back_rows(scene: Scene) -> tuple[Row, ...]:
 async def _rejoin(scene: Scene) -> Report:
     """Both directions have flows: the one back has run all the time, this one just goes on where it was frozen."""
     began = now_ms()
-    left = await _leftovers(scene)
+    left = await leftovers(scene)
     await scene.stamp("look", phase=RETURNING)
     await scene.record(replace(scene.state.with_step("return", now_ms()), phase=RETURNED))
     scene.end("return", "the flow may run again; what never crossed crosses then")

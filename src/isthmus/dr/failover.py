@@ -22,6 +22,7 @@ from isthmus.dr.waiting import (
     driver_of,
     eventually,
     log_starts,
+    patiently,
     quiet_ends,
     until_copied,
     until_left,
@@ -76,11 +77,11 @@ async def _fail_over(flow: Flow, options: Options, tell: Tell) -> Report:
                 kind=options.kind,
                 decided_ms=now_ms(),
                 by=whoami(),
+                heard_ms=0 if scene.source_alive else await scene.heard_ms(),
             )
-        heard = 0 if scene.source_alive else await scene.heard_ms()
         goals = await _drain(scene, switch) if switch.phase == DRAINING else {}
         groups, notes = await _freeze_and_move(scene, replace(switch, phase=FROZEN), goals)
-        return await _report(scene, groups, notes, heard)
+        return _report(scene, groups, notes)
 
 
 def refuse_senseless(scene: Scene) -> None:
@@ -240,9 +241,9 @@ async def _move_groups(scene: Scene) -> tuple[list[GroupPlace], list[str]]:
     elif scene.options.kind == SWITCHOVER:
         names = set(scene.remotes)
         await until_left(scene.flow, scene.source, names, scene.options, scene.tell, _consumers(scene))
-        found = await movers.move()
+        found = await patiently(movers.move)
     else:
-        found = await movers.move_blindly()
+        found = await patiently(movers.move_blindly)
     await scene.stamp("groups")
     scene.end("groups", f"{len(found)} places of {len({one.group for one in found})} groups")
     return found, movers.notes
@@ -258,7 +259,7 @@ def _consumers(scene: Scene) -> Callable[[str], IsthmusError]:
     )
 
 
-async def _report(scene: Scene, groups: list[GroupPlace], notes: list[str], heard: int) -> Report:
+def _report(scene: Scene, groups: list[GroupPlace], notes: list[str]) -> Report:
     switch = scene.state
     return Report(
         flow=scene.flow.name,
@@ -270,6 +271,25 @@ async def _report(scene: Scene, groups: list[GroupPlace], notes: list[str], hear
         rows=tuple(scene.rows(dict(switch.places))),
         groups=tuple(groups),
         steps=switch.steps,
-        heard_ms=heard,
+        heard_ms=switch.heard_ms,
         notes=tuple(notes),
     )
+
+
+def last_failover(flow: Flow, options: Options) -> Report:
+    """The report of a failover that is done, from what is on record: for whoever lost it, or was interrupted."""
+    return asyncio.run(_last(flow, options))
+
+
+async def _last(flow: Flow, options: Options) -> Report:
+    async with clients(flow) as (source, target):
+        scene = Scene(flow, options, lambda _: None, source, target)
+        await scene.open()
+        if scene.switch is None or not scene.switch.done("switch"):
+            raise RivalError(
+                f"flow {flow.name} was not failed over",
+                where=f"cluster {flow.target.alias}, topic {flow.control_topic}",
+                hint="`isthmus failover --dry-run` shows what it would do",
+                code="NOT_FAILED_OVER",
+            )
+        return _report(scene, [], ["places of groups: `isthmus groups` lists them"])

@@ -29,7 +29,7 @@ IN_USE, REFUSED = "in use", "refused"
 _ROUNDS = 20
 _PATIENCE_S = 60.0
 
-Lift = Callable[[TopicPartition, int], int]  # a place of a group to where it had better be
+Lift = Callable[[Standing], int]  # where a group had better go on
 
 
 class Movers:
@@ -53,11 +53,11 @@ class Movers:
     def can_translate(self) -> bool:
         return self._flow.index_topic in self._target.topics
 
-    async def move(self, lift: Lift = lambda _, offset: offset) -> list[GroupPlace]:
+    async def move(self, lift: Lift = lambda one: one.translated) -> list[GroupPlace]:
         """With the source alive."""
         standings = await self._settled()
         before = {(one.group, one.target): one for one in standings if one.translated >= 0}
-        wanted = {place: lift(one.target, one.translated) for place, one in before.items()}
+        wanted = {place: lift(one) for place, one in before.items()}
         await self._commit(
             {place: Committed(offset, before[place].committed.metadata) for place, offset in wanted.items()}
         )

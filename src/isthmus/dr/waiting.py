@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from isthmus.dr.values import WAITS, Options, Step, Tell
 from isthmus.engine import control
 from isthmus.engine.hold import Hold
-from isthmus.errors import IsthmusError
+from isthmus.errors import BrokerUnreachable, IsthmusError
 from isthmus.mm2.filters import GroupFilter
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
@@ -24,8 +25,10 @@ from isthmus.wire.groups import IDLE, committed_offsets, list_groups
 _LOOK_EVERY_S = 0.2
 _TELL_EVERY_S = 2.0
 _SHOWN = 5
+_COORDINATORS_S = 60.0
 
 Ends = dict[TopicPartition, int]
+T = TypeVar("T")
 
 
 class Waiting:
@@ -123,6 +126,10 @@ async def until_left(
 
 async def busy_groups(flow: Flow, client: Client, topics: set[str]) -> dict[str, str]:
     """Groups of the flow that have members and places in these topics, with their states."""
+    return await patiently(lambda: _busy_groups(flow, client, topics))
+
+
+async def _busy_groups(flow: Flow, client: Client, topics: set[str]) -> dict[str, str]:
     wanted = GroupFilter(flow.groups.include, flow.groups.exclude)
     states = {name: state for name, state in (await list_groups(client)).items() if wanted.matches(name)}
     busy = [name for name, state in states.items() if state not in IDLE]
@@ -142,3 +149,15 @@ async def eventually(asked: Callable[[], Awaitable[bool]], seconds: float) -> bo
             return False
         await asyncio.sleep(_LOOK_EVERY_S)
     return True
+
+
+async def patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """Coordinators of groups load for seconds, and move; what is asked of them here may be asked again."""
+    until = time.monotonic() + _COORDINATORS_S
+    while True:
+        try:
+            return await work()
+        except BrokerUnreachable:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(_LOOK_EVERY_S)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from isthmus.engine import control, wishes
 from isthmus.engine.resolve.carry import resolve
 from isthmus.engine.resolve.choices import Wanted
-from isthmus.engine.switch import in_force
 from isthmus.errors import ConfigError, IsthmusError, TargetError, WireError
 from isthmus.model import Flow
 
@@ -68,7 +67,7 @@ class Steering:
         self._ends_when_caught_up = until_caught_up
         self.paused = wishes.paused(view)
         self._refuse_pause()
-        self._driver.use(replace(in_force(self._file, view), throttle=wishes.throttled(view, self._file.throttle)))
+        self._driver.use(replace(self._file, throttle=wishes.throttled(view, self._file.throttle)))
         self._resolves.clear()
         if self.paused != wishes.Paused():
             self._driver.scene.note(f"paused: {self.paused.told()}; `isthmus resume` lets it go on")
@@ -148,7 +147,7 @@ class Steering:
         """Put these settings and all standing wishes into force; on an error everything stays as it was."""
         driver, view = self._driver, self._driver.view
         was, self.paused = self.paused, wishes.paused(view)
-        flow = replace(in_force(file, view), throttle=wishes.throttled(view, file.throttle))
+        flow = replace(file, throttle=wishes.throttled(view, file.throttle))
         try:
             self._refuse_pause()
             if flow.lanes != driver.flow.lanes:
