@@ -101,13 +101,14 @@ def test_lanes_pass_over_what_was_decided_and_only_in_the_log_that_it_was_decide
 def test_a_stop_that_leaves_no_trace_in_the_clusters_stands_at_the_next_start() -> None:
     foreign = Stop(source=SOURCE, code="FOREIGN_WRITE", message="m", foreign=((5, 7),))
     view = heard((record.stop_key(SOURCE), record.stop_value(foreign, 0.0)))
-    scene = Scene(FLOW, lambda _: None)
-    scene.stand_by(view)
-    assert scene.is_final(SOURCE)
-    assert scene.news(view) == {}, "it is on record already"
-    open_to_all = Scene(replace(FLOW, on_foreign_write="allow"), lambda _: None)
-    open_to_all.stand_by(view)
-    assert not open_to_all.is_final(SOURCE)
+    scenes = [Scene(replace(FLOW, on_foreign_write=policy), lambda _: None) for policy in ("stop", "allow")]
+    for scene in scenes:
+        scene.set_partitions({SOURCE: 0})
+        scene.stand_by(view)
+        assert scene.news(view) == {}, "it is on record already"
+    assert [scene.is_final(SOURCE) for scene in scenes] == [True, False]
+    scenes[0].lift([TopicPartition("orders", 4)])
+    assert scenes[0].is_final(SOURCE), "a decision about one partition is none about another"
 
 
 def test_the_status_counts_what_was_lost() -> None:

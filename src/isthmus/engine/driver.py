@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from isthmus.engine import control
@@ -22,6 +22,7 @@ from isthmus.engine.offsets.keeper import GroupKeeper
 from isthmus.engine.orders import LaneRunner, Order, Receipt
 from isthmus.engine.registrar import RECORD, Registrar
 from isthmus.engine.resolve.carry import Ground, forget_stops
+from isthmus.engine.resolve.record import Decision
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.sides import reach, unconnected
@@ -183,7 +184,6 @@ class Driver:
         for topic in self._forget:
             self.view.values.pop(RECORD if topic == REGISTER else f"topic/{topic}", None)
             await forget_stops(self.journal, self.view, topic)
-        self.scene.stand_by(self.view)
         await self._registrar.open(self.view)
         await self._registrar.refuse_uncut()
         await self._roster.look(self.view, starts=self.flow.starts)
@@ -195,6 +195,7 @@ class Driver:
             await self._groups.index.erase(self._forget)
         await self._roster.record(self.view, starts=self.flow.starts)
         self._roster.assign()
+        self.scene.stand_by(self.view)
         await self._upkeep.first_round()
         if self._until_caught_up:
             self.scene.set_goals(await self.dispatch.see_ends(self._source))
@@ -348,11 +349,14 @@ class Driver:
     def ground(self) -> Ground:
         return Ground(self.flow, self._source, self._target, self.journal, self.view, self.dispatch.ledger)
 
-    def resolved(self, topic: str) -> None:
-        """A decision was carried out: what is known of the topic counts no more."""
-        self.scene.lift(topic)
-        self.dispatch.forget(topic)
+    async def resolved(self, decided: Sequence[Decision]) -> None:
+        """Decisions were carried out: these partitions are planned anew; only while no order runs."""
+        self.scene.lift(TopicPartition(each.topic, each.partition) for each in decided)
+        self.dispatch.forget(decided[0].topic)
         self._roster.look_anew()
+        await self.replan()
+        if self._until_caught_up:
+            self.scene.set_goals(await self.dispatch.see_ends(self._source))
         self._start_lanes()
 
     async def publish_wants(self) -> None:

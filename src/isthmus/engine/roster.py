@@ -85,8 +85,8 @@ class Roster:
         gone = await self._gone(view)
         for stop in (*seen.stops, *doubtful, *gone):
             self._scene.stop(stop)
-        for route in seen.routes:
-            self._scene.lift(route.source, "SOURCE_GONE")  # it is there, and the one that it was
+        there = {route.source for route in seen.routes}  # and the ones that they were
+        self._scene.lift([tp for tp in self._scene.stopped({"SOURCE_GONE"}) if tp.topic in there])
         self._waits = bool(seen.stops)
         known = {route.source for route in seen.routes} | {stop.source.topic for stop in seen.stops}
         for name in set(self.routes) - known:

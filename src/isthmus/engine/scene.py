@@ -97,18 +97,16 @@ class Scene:
         self._stops[stop.source] = stop
 
     def stand_by(self, view: ControlView) -> None:
-        """At a start: stops of earlier days that only a decision ends."""
-        for stop in stops(view).values():
-            if stop.code in _STANDING and (stop.code != FOREIGN_WRITE or self._flow.guards_copies):
+        """At a start, when partitions are known: stops of earlier days that only a decision ends."""
+        for tp, stop in stops(view).items():
+            holds = stop.code in _STANDING and (stop.code != FOREIGN_WRITE or self._flow.guards_copies)
+            if holds and tp in self._partitions and tp not in self._stops:
                 self.stop(stop)
 
-    def lift(self, topic: str, code: str | None = None) -> None:
-        """Stops of a topic that were decided upon, or are so no more."""
-        self._stops = {
-            tp: stop
-            for tp, stop in self._stops.items()
-            if tp.topic != topic or (code is not None and stop.code != code)
-        }
+    def lift(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stops that were decided upon, or are so no more."""
+        for tp in partitions:
+            self._stops.pop(tp, None)
 
     def news(self, view: ControlView) -> dict[str, dict[str, Any] | None]:
         """What the record of stops lacks; what stood there and was tried again is taken off it."""

@@ -129,9 +129,11 @@ class Steering:
             await driver.dispatch.fence_everyone(driver.view, driver.flow.lanes)
             await driver.dispatch.ledger.advance()
             done = await resolve(driver.ground(), wanted)
-            driver.resolved(wanted.topic)
-        driver.scene.note(f"resolved {wanted.topic}: {wanted.choice} for {len(done)} stop(s)")
-        await driver.replan()
+            driver.scene.note(f"resolved {wanted.topic}: {wanted.choice} for {len(done)} partition(s)")
+            try:
+                await driver.resolved(done)
+            except WireError as error:  # it is done all the same; the next look plans it
+                driver.scene.note(f"a cluster does not answer: {error}", once=True)
 
     async def adopt(self, flow: Flow) -> None:
         """The file was changed; what can change at once does, the rest is told."""

@@ -84,8 +84,8 @@ async def strange_batches(
             answer = await _read(client, target, at)
             if answer is None:
                 return None
-            if answer.error == codes.OFFSET_OUT_OF_RANGE:
-                at = max(answer.log_start, at + 1)
+            if answer.error == codes.OFFSET_OUT_OF_RANGE and answer.log_start > at:
+                at = answer.log_start
                 continue
             batches = find_batches(answer.records)
             if not batches:
