@@ -53,6 +53,8 @@ class Steering:
 
     def seen(self, key: str, offset: int) -> None:
         """A wish stands in the control topic at this offset."""
+        if key.startswith(wishes.RESOLVE) and key not in self._driver.view.values:
+            return  # taken away, because it was heard
         self._wished_at = max(self._wished_at, offset)
         if key == wishes.SETTINGS:
             self._settings_at = max(self._settings_at, offset)
@@ -114,7 +116,7 @@ class Steering:
         for key in sorted(pending, key=pending.__getitem__):
             wish = self._driver.view.values.get(key)
             if wish is None:
-                continue  # a tombstone: it was heard before
+                continue  # taken back
             try:
                 await self._resolve(Wanted.parsed(wish))
             except (IsthmusError, TypeError, ValueError, KeyError) as error:

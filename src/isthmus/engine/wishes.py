@@ -30,6 +30,7 @@ HEARD = "heard"
 _LANE_SILENT_S = 10.0  # lanes report about once a second
 _HEARD_WITHIN_S = 10.0
 _RESOLVED_WITHIN_S = 180.0  # orders end first, and every id is fenced
+_SURELY_DEAD_S = 20.0  # a driver on a machine that is busy may renew its lease late
 # What may change under a running flow. Everything else decides where records go, or who we are.
 LIVE = (
     "topics",
@@ -219,21 +220,27 @@ class Wishing:
     async def resolve(self, wish: dict[str, Any]) -> Answer:
         """A decision, for the driver to carry out; an answer without a name: nobody did."""
         key = f"{RESOLVE}{uuid.uuid4().hex[:12]}"
-        answer = await self._wish(key, wish, _RESOLVED_WITHIN_S)
+        answer = await self._wish(key, wish, _RESOLVED_WITHIN_S, _SURELY_DEAD_S)
         if not answer.heard_by:
             await control.write(self._journal, {key: None})  # or a driver that comes would find it
         return answer
 
-    async def _wish(self, key: str, value: dict[str, Any], within_s: float = _HEARD_WITHIN_S) -> Answer:
+    async def _wish(
+        self,
+        key: str,
+        value: dict[str, Any],
+        within_s: float = _HEARD_WITHIN_S,
+        dead_after_s: float = control.LEASE_DEAD_AFTER_S,
+    ) -> Answer:
         written = await control.write(self._journal, {key: value})
         cursor, began = written.offset, time.monotonic()
-        while (passed := time.monotonic() - began) < within_s and self._is_driven(written.time_ms + int(passed * 1000)):
+        while (passed := time.monotonic() - began) < within_s:
+            if not self._is_driven(written.time_ms + int(passed * 1000), dead_after_s):
+                break
             await asyncio.sleep(0.1)
             end = await self._journal.end()
-            await self._hear(cursor, end)
-            cursor = end
-            answer = self._view.values.get(HEARD, {})
-            if int(answer.get("at", -1)) >= written.offset:
+            answers, cursor = await self._hear(cursor, end), end
+            if answer := next((each for each in answers if int(each.get("at", -1)) >= written.offset), None):
                 self._refuse(answer)
                 return Answer(value=value, heard_by=f"process {answer.get('pid')} on {answer.get('host')}")
         return Answer(value=value, heard_by="")
@@ -242,12 +249,16 @@ class Wishing:
         if answer.get("refused"):
             raise ConfigError(f"the running flow refused it: {answer['refused']}", where=f"flow {self.flow.name}")
 
-    def _is_driven(self, now_ms: int) -> bool:
+    def _is_driven(self, now_ms: int, dead_after_s: float) -> bool:
         lease = self._view.values.get("lease")
         if lease is None or lease.get("released"):
             return False
-        return now_ms - self._view.times_ms.get("lease", 0) < control.LEASE_DEAD_AFTER_S * 1000
+        return now_ms - self._view.times_ms.get("lease", 0) < dead_after_s * 1000
 
-    async def _hear(self, start: int, end: int) -> None:
-        for record in await self._journal.read(start, end):
-            self._view.apply(record)
+    async def _hear(self, start: int, end: int) -> list[dict[str, Any]]:
+        """Returns answers of drivers; the next one may come at once, so each is looked at."""
+        return [
+            self._view.values[HEARD]
+            for record in await self._journal.read(start, end)
+            if self._view.apply(record) == HEARD and HEARD in self._view.values
+        ]
