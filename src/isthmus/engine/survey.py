@@ -149,7 +149,7 @@ async def survey(
     # Before all else: a topic that we may not see looks like one that is gone.
     kept_back = await watch.kept_back(source, target, flow, [*names, *await hidden_topics(source, flow)])
     names = [name for name in names if name not in kept_back]
-    await _look_again(target, flow, [name for name in names if f"topic/{name}" in view.values and name not in missed])
+    await look_again(target, flow, [name for name in names if f"topic/{name}" in view.values and name not in missed])
     stops = list(kept_back.values())
     mixed = collisions(flow, names, view)
     wanted: list[str] = []
@@ -184,7 +184,7 @@ def collisions(flow: Flow, names: list[str], view: ControlView) -> dict[str, Sto
     }
 
 
-async def _look_again(target: Client, flow: Flow, recorded: list[str]) -> None:
+async def look_again(target: Client, flow: Flow, recorded: list[str]) -> None:
     """A broker that has just started may not list everything yet: a topic counts as gone when it stays away."""
     for _ in range(_LOOKS):
         missing = [remote for name in recorded if (remote := remote_topic(flow, name)) not in target.topics]

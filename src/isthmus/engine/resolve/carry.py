@@ -55,16 +55,18 @@ class Ground(NamedTuple):
                 self.view.values[key] = dict(value)
 
 
-async def planned(ground: Ground, wanted: Wanted) -> list[Decision]:
+async def planned(ground: Ground, wanted: Wanted, *, surely: bool = False) -> list[Decision]:
     """What would be decided, with exact ranges; refuses what makes no sense. Nothing is changed."""
-    stops = chosen(await _look(ground, wanted.topic), wanted, f"flow {ground.flow.name}")
+    flow, positions = ground.flow, ground.ledger.positions
+    states = await look(flow, ground.source, ground.target, ground.view, positions, wanted.topic, surely=surely)
+    stops = chosen(states, wanted, f"flow {flow.name}")
     await _refuse_full_copy(ground, wanted)
     return [await _decision(ground, stop, wanted) for stop in stops]
 
 
 async def resolve(ground: Ground, wanted: Wanted) -> list[Decision]:
     """Put the decision on record, and do it."""
-    decided = await planned(ground, wanted)
+    decided = await planned(ground, wanted, surely=True)
     gaps = [_gap(ground, each) for each in decided] if wanted.choice is Choice.accept_gap else []
     await ground.write(dict([record.decision_pair(each) for each in decided] + [g for g in gaps if g is not None]))
     if wanted.choice is Choice.restart:
@@ -89,10 +91,6 @@ async def forget_stops(journal: Journal, view: ControlView, topic: str, partitio
 
 
 # --- which partitions, and what of them -------------------------------------------------------
-
-
-async def _look(ground: Ground, topic: str) -> list[State]:
-    return await look(ground.flow, ground.source, ground.target, ground.view, ground.ledger.positions, topic)
 
 
 def chosen(states: list[State], wanted: Wanted, where: str) -> list[Stop]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from isthmus.engine.control import ControlView
 from isthmus.engine.orders import Range, Stop
 from isthmus.engine.resolve import record
-from isthmus.engine.survey import LET_GO, changed_identity, gone_stop
+from isthmus.engine.survey import LET_GO, changed_identity, gone_stop, look_again
 from isthmus.errors import SourceError
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.batch import damaged_span
@@ -41,8 +41,11 @@ async def look(
     view: ControlView,
     positions: Mapping[TopicPartition, int],
     topic: str,
+    *,
+    surely: bool = False,
 ) -> list[State]:
-    """Every partition of the topic; SourceError if the flow has nothing to do with it."""
+    """Every partition of the topic; SourceError if the flow has nothing to do with it. `surely`: before something is
+    forgotten, a copy that is not there is looked for again, as a driver does."""
     await source.refresh(None)
     await target.refresh(None)
     known = view.values.get(f"topic/{topic}")
@@ -61,6 +64,8 @@ async def look(
         if known is not None and known.get(LET_GO):
             return plain
         return [_with(state, gone_stop(state.source, state.position)) for state in plain]
+    if surely and known is not None:
+        await look_again(target, flow, [topic])
     if (changed := changed_identity(source, target, flow, topic, known)) is not None:
         return [_with(state, _lost_by(changed, state)) for state in plain]
     return await _in_their_logs(source, plain, {tp: _doubted(stop) for tp, stop in said.items()})
