@@ -26,7 +26,9 @@ from tests.integration.sources import (
 )
 from tests.integration.test_verify import INDEXED, verified
 
+from isthmus.engine.ledger import Ledger
 from isthmus.engine.positions import Positions
+from isthmus.errors import TargetError
 from isthmus.model import Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
 
@@ -134,7 +136,7 @@ def test_every_loud_stop_is_named_and_goes_on_by_a_decision_while_the_flow_runs(
 
 
 def test_decisions_are_made_while_nobody_runs_the_flow_and_only_those_that_make_sense(
-    pair: Pair, tmp_path: Path
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over, cut, large = pair.topic("over", partitions=2), pair.topic("cut"), pair.topic("large")
     pair.target.create_topic(pair.remote(large), 1, 1, {"max.message.bytes": "3000"})
@@ -165,6 +167,12 @@ def test_decisions_are_made_while_nobody_runs_the_flow_and_only_those_that_make_
     assert "Nothing was changed" in called(*words, "--dry-run").out
     assert shown(file)["decisions"] == []
 
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "put", _dies)
+        assert called(*words, "--yes").code == TARGET
+    assert [each["code"] for each in shown(file)["decisions"]] == ["GAP"], "on record before it is carried out"
+    states = called("resolve", file, "--topic", over, "-o", "json").json()["states"]
+    assert [(each["code"], each["lost"]) for each in states] == [("GAP", [10, 25]), ("", None)], "and not done by that"
     assert called(*words, fed=f"{over}\n".encode()).code == 0
     assert ranges(resolve(file, cut, "--accept-gap")) == [("TRUNCATED", 10, 15)]
     assert ranges(resolve(file, large, "--accept-gap")) == [("TARGET_REFUSED", 2, 3)]
@@ -183,6 +191,10 @@ def test_decisions_are_made_while_nobody_runs_the_flow_and_only_those_that_make_
         (large, 2, 3),
         (over, 10, 25),
     ]
+
+
+async def _dies(_: Ledger, __: object) -> None:
+    raise TargetError("the command died here")
 
 
 async def _copied_up_to(flow: Flow, source: TopicPartition, offset: int) -> None:
