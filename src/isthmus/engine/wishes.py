@@ -220,24 +220,24 @@ class Wishing:
     async def resolve(self, wish: dict[str, Any]) -> Answer:
         """A decision, for the driver to carry out; an answer without a name: nobody did."""
         key = f"{RESOLVE}{uuid.uuid4().hex[:12]}"
-        answer = await self._wish(key, wish, _RESOLVED_WITHIN_S, _SURELY_DEAD_S)
+        answer = await self._wish(key, wish, is_decision=True)
         if not answer.heard_by:
             await control.write(self._journal, {key: None})  # or a driver that comes would find it
         return answer
 
-    async def _wish(
-        self,
-        key: str,
-        value: dict[str, Any],
-        within_s: float = _HEARD_WITHIN_S,
-        dead_after_s: float = control.LEASE_DEAD_AFTER_S,
-    ) -> Answer:
+    async def _wish(self, key: str, value: dict[str, Any], *, is_decision: bool = False) -> Answer:
+        """Waits for an answer while somebody drives the flow. A decision takes longer to carry out, and whoever takes it
+        may die over it."""
+        within_s, dead_after_s = (
+            (_RESOLVED_WITHIN_S, _SURELY_DEAD_S) if is_decision else (_HEARD_WITHIN_S, control.LEASE_DEAD_AFTER_S)
+        )
         written = await control.write(self._journal, {key: value})
         cursor, began = written.offset, time.monotonic()
         while (passed := time.monotonic() - began) < within_s:
-            if not self._is_driven(written.time_ms + int(passed * 1000), dead_after_s):
+            aged_ms = int(passed * 1000) if is_decision else 0
+            if not self._is_driven(written.time_ms + aged_ms, dead_after_s):
                 break
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
             end = await self._journal.end()
             answers, cursor = await self._hear(cursor, end), end
             if answer := next((each for each in answers if int(each.get("at", -1)) >= written.offset), None):
