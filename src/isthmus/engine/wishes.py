@@ -226,8 +226,8 @@ class Wishing:
         return answer
 
     async def _wish(self, key: str, value: dict[str, Any], *, is_decision: bool = False) -> Answer:
-        """Waits for an answer while somebody drives the flow. A decision takes longer to carry out, and whoever takes it
-        may die over it."""
+        """Waits for an answer while somebody drives the flow. A decision takes longer to carry out, and its driver may
+        die over it."""
         within_s, dead_after_s = (
             (_RESOLVED_WITHIN_S, _SURELY_DEAD_S) if is_decision else (_HEARD_WITHIN_S, control.LEASE_DEAD_AFTER_S)
         )
