@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from isthmus.dr.groups import Lift, Movers, index_of
-from isthmus.dr.leftover import leftovers, refuse_undecided
+from isthmus.dr.leftover import leftovers, record_gaps, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
 from isthmus.dr.refusals import refuse_driven, refuse_failback
 from isthmus.dr.scene import Scene, now_ms
@@ -316,6 +316,7 @@ class _Return:
         once = replace(scene.options, quiet_s=0.0)  # nobody writes; but what is open could still be committed
         ends = await quiet_ends(scene.source, partitions, once, scene.tell, self._old_writers())
         await scene.hold.store(ends)
+        await record_gaps(scene, self._left)
         if not self._has_indexes():
             return
         places, copies, back = scene.state.places, scene.copies(), self._back.ledger.positions
