@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from isthmus.dr.groups import Lift, Movers, index_of
-from isthmus.dr.leftover import leftovers, refuse_undecided
+from isthmus.dr.leftover import leftovers, record_gaps, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
-from isthmus.dr.refusals import refuse_failback
+from isthmus.dr.refusals import refuse_driven, refuse_failback
 from isthmus.dr.scene import Scene, now_ms
 from isthmus.dr.values import FAILBACK, KEEP, Check, GroupPlace, Leftover, Options, Plan, Report, Row, Tell
 from isthmus.dr.waiting import (
@@ -121,6 +121,7 @@ class _Return:
     async def _look(self) -> None:
         scene = self._scene
         scene.begin("look")
+        await refuse_driven(self._back, scene.source)
         if not scene.state.done("look"):
             # Old writers that came back with the cluster would write between what comes back.
             partitions, give_up = list(scene.state.places), self._old_writers()
@@ -321,6 +322,7 @@ class _Return:
         once = replace(scene.options, quiet_s=0.0)  # nobody writes; but what is open could still be committed
         ends = await quiet_ends(scene.source, partitions, once, scene.tell, self._old_writers())
         await scene.hold.store(ends)
+        await record_gaps(scene, self._left)
         if not self._has_indexes():
             return
         places, copies, back = scene.state.places, scene.copies(), self._back.ledger.positions
