@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from isthmus.cli.render import Output
 from isthmus.errors import ConfigError, MachineError, ProofError
@@ -82,8 +83,7 @@ def drill(
 
 
 def _tell(console: Console, event: Event) -> None:
-    console.print(f"[dim]{event.at:6.1f} s[/]  ", end="")
-    console.print(event.text, markup=False)
+    console.print(Text.assemble((f"{event.at:6.1f} s  ", "dim"), event.text), soft_wrap=True)
 
 
 def _refuse_unwritable(*files: Path | None) -> None:
@@ -105,8 +105,7 @@ def _show(outcome: Outcome, found: dict[str, Any], output: Output) -> None:
     console = Console(highlight=False)
     console.print(outcome_table(outcome))
     console.print(
-        f"{outcome.acknowledged:,} records were written and acknowledged, each read by "
-        f"{len(outcome.groups)} groups; RTO: from the last moment of work until all clients worked again"
+        f"{outcome.acknowledged:,} records were acknowledged; {len(outcome.groups)} groups read them", soft_wrap=True
     )
 
 
