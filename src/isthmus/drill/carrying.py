@@ -49,6 +49,11 @@ class Ferry:
             return
         self._opening.result().close()
 
+    def refuse_lost(self) -> None:
+        """Spark must be there, or be coming: without it a driver would try for ever."""
+        if self._opening is not None and self._opening.done() and not self._opening.result().alive():
+            raise MachineError(f"Spark ended. {self._opening.result().last_words()}".strip(), code="SPARK_LOST")
+
     async def run(self, order: Order) -> Receipt:
         """Run an order of a driver, as soon as Spark is there."""
         if self._opening is None:

@@ -200,6 +200,7 @@ class Story:
         before = stable_ends(self._stage.at(WEST).bootstrap, list(TOPICS))
 
         def crossed() -> bool:
+            self._ferry.refuse_lost()
             self._carrier.refuse_ended()
             now = stable_ends(self._stage.at(WEST).bootstrap, list(TOPICS))
             grown = {topic for (topic, number), end in now.items() if end > before.get((topic, number), 0)}
