@@ -6,14 +6,13 @@ Records are written and read, and groups are made, by librdkafka. Lanes run in t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.crossing import QUICK, Crossing, InThread, cross, flow_between
+from tests.crossing import QUICK, Crossing, carry, cross, flow_between
 from tests.integration.grouped import KEPT, PARTITIONS, commit, log, next_at, write_plain, write_transactions
 from tests.integration.java import kafka_java, told_by_java
 from tests.integration.sources import alter
@@ -22,8 +21,7 @@ from tests.integration.test_verify import Here
 from isthmus.dr.failback import fail_back, last_failback, plan_failback
 from isthmus.dr.failover import fail_over, last_failover, plan_failover
 from isthmus.dr.mirror import mirror_of
-from isthmus.dr.values import DISCARD, FAILOVER, KEEP, Check, Options, Report, Step
-from isthmus.engine.driver import Driver
+from isthmus.dr.values import DISCARD, FAILOVER, KEEP, Options, Report, Step
 from isthmus.engine.hold import Hold
 from isthmus.engine.verify.proof import Wanted, prove
 from isthmus.errors import ConfigError, IsthmusError, RivalError, SourceError
@@ -32,22 +30,6 @@ from isthmus.model import Cluster, Flow, Groups, Naming
 from isthmus.wire.cluster import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
-
-
-@contextlib.asynccontextmanager
-async def carry(flow: Flow) -> AsyncIterator[Check]:
-    driver = Driver(flow, InThread())
-    task = asyncio.ensure_future(driver.run())
-
-    def check() -> None:
-        if task.done():
-            task.result()
-
-    try:
-        yield check
-    finally:
-        await driver.stop()
-        await task
 
 
 OPTIONS = Options(carry=carry, quiet_s=0.5, patience_s=120.0)

@@ -17,6 +17,7 @@ from isthmus.dr.leftover import leftovers, record_gaps, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
 from isthmus.dr.refusals import refuse_driven, refuse_failback
 from isthmus.dr.scene import Scene, now_ms
+from isthmus.dr.shutting import let_in
 from isthmus.dr.values import FAILBACK, KEEP, Check, GroupPlace, Leftover, Options, Plan, Report, Row, Tell
 from isthmus.dr.waiting import (
     Ends,
@@ -134,6 +135,8 @@ class _Return:
         if not scene.state.done("look"):
             choice = scene.options.never_crossed
             await scene.stamp("look", phase=RETURNING, never_crossed=choice)
+        if scene.state.fenced:
+            await let_in(scene)  # the rules would hold the flow back, too
         scene.end("look", f"{sum(one.records for one in self._left):,} records never crossed")
 
     async def _aside(self) -> None:
@@ -281,7 +284,7 @@ class _Return:
         scene.begin("groups")
         remotes = {remote: name for name, remote in scene.remotes.items()}
         movers = Movers(self._mirror, scene.target, scene.source, remotes, self._back.ledger.positions)
-        if not movers.can_translate:
+        if not self._has_indexes():
             return [], ["the flow keeps no index of offsets (mm2_topics): groups were not moved"]
         await until_left(
             scene.flow, scene.target, set(remotes), scene.options, scene.tell, self._consumers(scene.target)
