@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from isthmus.dr.groups import Lift, Movers, index_of
 from isthmus.dr.leftover import leftovers, record_gaps, refuse_undecided
@@ -128,13 +129,11 @@ class _Return:
             partitions, give_up = list(scene.state.places), self._old_writers()
             await quiet_ends(scene.source, partitions, scene.options, scene.tell, give_up, step="look")
             # Consumers that died with it keep their groups from being moved until their sessions have ended.
-            old, give_up = set(scene.remotes), self._consumers(scene.source)
-            await until_left(scene.flow, scene.source, old, scene.options, scene.tell, give_up, step="look")
+            await self._until_left(scene.source, set(scene.remotes), "look")
         self._left = await leftovers(scene)
         refuse_undecided(scene, self._left)
         if not scene.state.done("look"):
-            choice = scene.options.never_crossed
-            await scene.stamp("look", phase=RETURNING, never_crossed=choice)
+            await scene.stamp("look", phase=RETURNING, never_crossed=scene.options.never_crossed)
         if scene.state.fenced:
             await let_in(scene)  # the rules would hold the flow back, too
         scene.end("look", f"{sum(one.records for one in self._left):,} records never crossed")
@@ -286,9 +285,7 @@ class _Return:
         movers = Movers(self._mirror, scene.target, scene.source, remotes, self._back.ledger.positions)
         if not self._has_indexes():
             return [], ["the flow keeps no index of offsets (mm2_topics): groups were not moved"]
-        await until_left(
-            scene.flow, scene.target, set(remotes), scene.options, scene.tell, self._consumers(scene.target)
-        )
+        await self._until_left(scene.target, set(remotes), "groups")
         lift = await self._beyond_leftover()
         found = await patiently(lambda: movers.move(lift))
         await scene.stamp("groups")
@@ -310,13 +307,12 @@ class _Return:
 
         return lifted
 
-    def _consumers(self, on: Client) -> Callable[[str], IsthmusError]:
-        return lambda text: (TargetError if on is self._scene.target else SourceError)(
-            text,
-            where=f"cluster {on.cluster.alias}",
-            hint="stop them and run the command again: it goes on here; or let them be with --move-active",
-            code="CONSUMERS",
-        )
+    async def _until_left(self, on: Client, topics: set[str], step: str) -> None:
+        scene = self._scene
+        hint = "stop them and run the command again: it goes on here; or let them be with --move-active"
+        kind = TargetError if on is scene.target else SourceError
+        give_up = partial(kind, where=f"cluster {on.cluster.alias}", hint=hint, code="CONSUMERS")
+        await until_left(scene.flow, on, topics, scene.options, scene.tell, give_up, step=step)
 
     async def _go_on(self) -> None:
         """The original flow goes on behind what came back, and knows where that is on the other side."""
