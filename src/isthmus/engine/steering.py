@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from isthmus.engine import control, wishes
+from isthmus.engine.switch import in_force
 from isthmus.errors import IsthmusError, TargetError, WireError
 from isthmus.model import Flow
 
@@ -57,7 +58,7 @@ class Steering:
         self._ends_when_caught_up = until_caught_up
         self.paused = wishes.paused(view)
         self._refuse_pause()
-        self._driver.use(replace(self._file, throttle=wishes.throttled(view, self._file.throttle)))
+        self._driver.use(replace(in_force(self._file, view), throttle=wishes.throttled(view, self._file.throttle)))
         if self.paused != wishes.Paused():
             self._driver.scene.note(f"paused: {self.paused.told()}; `isthmus resume` lets it go on")
 
@@ -107,7 +108,7 @@ class Steering:
         """Put these settings and all standing wishes into force; on an error everything stays as it was."""
         driver, view = self._driver, self._driver.view
         was, self.paused = self.paused, wishes.paused(view)
-        flow = replace(file, throttle=wishes.throttled(view, file.throttle))
+        flow = replace(in_force(file, view), throttle=wishes.throttled(view, file.throttle))
         try:
             self._refuse_pause()
             if flow.lanes != driver.flow.lanes:
