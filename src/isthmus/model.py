@@ -164,6 +164,7 @@ class Flow:
     on_too_large: str = (
         "stop"  # "stop" | "dead_letter": what to do with a single record that the target refuses as such
     )
+    on_foreign_write: str = "stop"  # "stop" | "allow": what to do when somebody else writes into a copy
     groups: Groups = Groups()
     sync: Sync = Sync()
     mm2_topics: Mm2Topics = Mm2Topics()
@@ -173,6 +174,7 @@ class Flow:
     cut_from: tuple[str, ...] = ()  # aliases: as `cuts` for all topics, asked for by the file
     cuts: tuple[Cut, ...] = ()  # concluded from the other flows of the file
     tuning: Tuning = Tuning()
+    registers: bool = True  # False: another flow goes on exactly behind what this one brings, so nobody need know it
 
     @property
     def name(self) -> str:
@@ -206,9 +208,14 @@ class Flow:
         return (*(Cut(origin=alias) for alias in self.cut_from), *self.cuts)
 
     @property
+    def guards_copies(self) -> bool:
+        """Whether a copy is ours alone. Two ways under one name, both clusters' applications write into it."""
+        return self.on_foreign_write == "stop" and not self.all_cuts
+
+    @property
     def keeps_register(self) -> bool:
         """Where names do not tell where a topic came from, whoever reads the target knows our batches by their id."""
-        return self.naming.policy != "default" or bool(self.all_cuts)
+        return self.registers and (self.naming.policy != "default" or bool(self.all_cuts))
 
     def transactional_id(self, lane: int, turn: int) -> str:
         return f"isthmus.{self.source.alias}.{lane}.{'ab'[turn]}"

@@ -5,28 +5,47 @@ Records are written and read, and groups are made, by librdkafka. Lanes run in t
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.crossing import QUICK, Crossing, InThread, cross, flow_between
 from tests.integration.grouped import KEPT, PARTITIONS, commit, log, next_at, write_plain, write_transactions
+from tests.integration.java import kafka_java, told_by_java
+from tests.integration.sources import alter
 
-from isthmus.dr.failback import fail_back
-from isthmus.dr.failover import fail_over, plan_failover
-from isthmus.dr.values import Options, Step
+from isthmus.dr.failback import fail_back, last_failback, plan_failback
+from isthmus.dr.failover import fail_over, last_failover, plan_failover
+from isthmus.dr.mirror import mirror_of
+from isthmus.dr.values import DISCARD, FAILOVER, KEEP, Check, Options, Report, Step
 from isthmus.engine.driver import Driver
-from isthmus.errors import IsthmusError, RivalError
+from isthmus.engine.hold import Hold
+from isthmus.errors import ConfigError, IsthmusError, RivalError, SourceError
 from isthmus.lab import Lab
 from isthmus.model import Cluster, Flow, Groups, Naming
+from isthmus.wire.cluster import Client
 
 pytestmark = [pytest.mark.integration]
 
 
-async def carry(flow: Flow) -> None:
-    await Driver(flow, InThread(), until_caught_up=True).run()
+@contextlib.asynccontextmanager
+async def carry(flow: Flow) -> AsyncIterator[Check]:
+    driver = Driver(flow, InThread())
+    task = asyncio.ensure_future(driver.run())
+
+    def check() -> None:
+        if task.done():
+            task.result()
+
+    try:
+        yield check
+    finally:
+        await driver.stop()
+        await task
 
 
 OPTIONS = Options(carry=carry, quiet_s=0.5, patience_s=120.0)
@@ -78,6 +97,21 @@ class Stage:
         return {tp.partition: next_at(read[tp.partition], tp.offset) for tp in places}
 
 
+async def while_driven(stage: Stage, call: Callable[[], IsthmusError]) -> IsthmusError:
+    """While somebody else has the flow back."""
+    back = mirror_of(stage.flow, {stage.topic: stage.copy})
+    client = Client(back.target)
+    try:
+        await client.start()
+        await client.refresh(None)
+        hold = Hold(back, client)
+        await hold.read()
+        async with hold.held(""):
+            return await asyncio.to_thread(call)
+    finally:
+        client.close()
+
+
 def refused(call: Callable[[], object]) -> IsthmusError:
     with pytest.raises(IsthmusError) as caught:
         call()
@@ -109,6 +143,11 @@ def test_switchover_and_back_lose_nothing_and_double_nothing(lab: Lab, naming: s
     assert stage.next_of("west") == lagging
     assert stage.next_of("west", f"{stage.group}-2") == done == dict.fromkeys(range(PARTITIONS))
 
+    if naming == "default":  # what Java clients are told by MirrorMaker 2's own class is the same
+        with kafka_java() as jvm:
+            told = told_by_java(jvm, lab["west"].bootstrap, flow.source.alias, stage.group)
+        assert told == {(one.topic, one.partition): one.offset for one in report.groups if one.group == stage.group}
+
     # Neither a driver nor a second failover may touch the copies now.
     assert refused(lambda: cross(flow)).code == "FAILED_OVER"
     assert refused(lambda: fail_over(flow, OPTIONS)).code == "FAILED_OVER"
@@ -129,12 +168,154 @@ def test_switchover_and_back_lose_nothing_and_double_nothing(lab: Lab, naming: s
     assert stage.values("west") == stage.values("east")
     assert sum(map(len, stage.values("west").values())) > sum(map(len, before.values()))
 
+    if naming == "default":
+        return
     # And once more there and back, by the same commands.
     lagging = stage.stand("east", 0.9)
     assert fail_over(flow, OPTIONS).records_at_risk == 0
     assert stage.next_of("west") == lagging
     stage.write("west", "fifth ", 50)
     lagging = stage.stand("west", 0.97)
+    assert asyncio.run(while_driven(stage, lambda: refused(lambda: fail_back(flow, OPTIONS)))).code == "RIVAL"
     fail_back(flow, OPTIONS)
     assert stage.next_of("east") == lagging
     assert stage.values("east") == stage.values("west")
+
+
+class Crash(Exception):
+    """What a kill would do, at a certain word of a step."""
+
+
+def in_pieces(
+    change: Callable[[Flow, Options, Callable[[Step], None]], Report], flow: Flow, options: Options, step: int = 1
+) -> Report:
+    """Run a change of sides again and again; each attempt dies a word (or some) later than the one before."""
+    for words in range(1, 60, step):
+        heard = 0
+
+        def tell(_: Step) -> None:
+            nonlocal heard
+            heard += 1
+            if heard > words:  # noqa: B023 - used within this turn only
+                raise Crash
+
+        try:
+            return change(flow, options, tell)
+        except Crash:
+            continue
+        except RivalError as error:  # it died after its last step: all is done, and the report is on record
+            assert error.code in ("FAILED_OVER", "NOT_FAILED_OVER")
+            return (last_failover if change is fail_over else last_failback)(flow, options)
+    raise AssertionError("it never ended")
+
+
+def dead(flow: Flow) -> Flow:
+    """The same flow for somebody who cannot reach the source any more."""
+    return dataclasses.replace(flow, source=Cluster(alias=flow.source.alias, bootstrap=("127.0.0.1:1",)))
+
+
+def test_a_disaster_keeps_what_never_crossed_and_every_step_may_be_repeated(lab: Lab) -> None:
+    stage = Stage(lab, "identity")
+    flow = stage.flow
+    stage.write("east", "crossed ")
+    lagging = stage.stand("east", 0.5)
+    stage.stand("east", 1, f"{stage.group}-2")
+    cross(flow)  # publishes checkpoints at its end
+    crossed = stage.values("east")
+    stage.write("east", "never ", 200)
+    never = {p: values[len(crossed[p]) :] for p, values in stage.values("east").items()}
+
+    assert refused(lambda: fail_over(dead(flow), OPTIONS)).code == "SOURCE_GONE"
+    disaster = dataclasses.replace(OPTIONS, kind=FAILOVER)
+    assert refused(lambda: fail_over(flow, disaster)).code == "SOURCE_ALIVE"
+    report = in_pieces(fail_over, dead(flow), disaster)
+    assert report.heard_ms
+    assert stage.values("west") == crossed
+    assert stage.next_of("west") == lagging
+    assert set(stage.next_of("west", f"{stage.group}-2").values()) == {None}
+
+    stage.write("west", "after ", 300)
+    new = stage.stand("west", 0.9)
+    # One group stays where the disaster found it in some partitions: it has read all that crossed.
+    on_west = stage.values("west")
+    error = refused(lambda: fail_back(flow, OPTIONS))
+    assert (error.code, isinstance(error, ConfigError)) == ("NEVER_CROSSED", True)
+    plan = plan_failback(flow, OPTIONS)
+    assert sum(left.records for left in plan.never_crossed) == sum(map(len, never.values()))
+
+    back = in_pieces(fail_back, flow, dataclasses.replace(OPTIONS, never_crossed=KEEP), step=3)
+    assert back.side_topics == (f"{stage.topic}.never-crossed",)
+    aside = log(lab["west"].bootstrap, back.side_topics[0])
+    assert {p: [v for _, v in rows] for p, rows in aside.items()} == never
+    news = {p: values[len(crossed[p]) :] for p, values in on_west.items()}
+    assert stage.values("east") == {p: crossed[p] + never[p] + news[p] for p in never}
+    assert stage.values("west") == on_west
+    assert stage.next_of("east") == new
+    # What never crossed is not read by a group that had read everything: it goes on behind that.
+    assert stage.next_of("east", f"{stage.group}-2") == {p: news[p][0] for p in news}
+
+    stage.write("east", "again ", 100)
+    cross(flow)
+    more = {p: values[len(crossed[p] + never[p] + news[p]) :] for p, values in stage.values("east").items()}
+    assert all(more.values())
+    assert stage.values("west") == {p: on_west[p] + more[p] for p in more}
+
+
+def test_discarded_records_stay_out_where_nothing_new_came(lab: Lab) -> None:
+    stage = Stage(lab, "default")
+    flow = stage.flow
+    stage.write("east", "crossed ", 100)
+    stage.stand("east", 1)
+    cross(flow)
+    stage.write("east", "never ", 100)
+    fail_over(dead(flow), dataclasses.replace(OPTIONS, kind=FAILOVER))
+    crossed, held = stage.values("west"), stage.values("east")
+    report = fail_back(flow, dataclasses.replace(OPTIONS, never_crossed=DISCARD))
+    assert report.side_topics == ()
+    assert report.never_crossed
+    assert set(stage.next_of("east").values()) == {None}  # behind what was discarded, not before it
+    stage.write("east", "again ", 100)
+    cross(flow)
+    again = {p: values[len(held[p]) :] for p, values in stage.values("east").items()}
+    assert stage.values("west") == {p: crossed[p] + again[p] for p in again}
+
+
+def test_what_cannot_be_meant_is_refused_and_changes_nothing(lab: Lab) -> None:
+    stage = Stage(lab, "identity")
+    flow = stage.flow
+    assert refused(lambda: plan_failover(flow, OPTIONS)).code == "NO_PROGRESS"
+    stage.write("east", "first ", 100)
+    stage.stand("east", 0.5)
+    cross(flow)
+    assert refused(lambda: fail_back(flow, OPTIONS)).code == "NOT_FAILED_OVER"
+
+    # A target that takes no writes: nothing can be put on record, so nothing is begun.
+    alter(lab["west"].bootstrap, flow.control_topic, max_message_bytes="10")
+    assert refused(lambda: fail_over(flow, OPTIONS)).code == "TARGET_READ_ONLY"
+    alter(lab["west"].bootstrap, flow.control_topic, max_message_bytes="1000000")
+    assert not plan_failover(flow, OPTIONS).phase
+
+    # Writers that do not stop, and a transaction that stays open: the flow copies on.
+    hasty = dataclasses.replace(OPTIONS, patience_s=1.0, quiet_s=0.5)
+    writer = Producer({"bootstrap.servers": lab["east"].bootstrap, "transactional.id": uuid.uuid4().hex})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(stage.topic, b"open", partition=0)
+    assert writer.flush(30) == 0
+    error = refused(lambda: fail_over(flow, hasty))
+    assert (error.code, "open transaction" in error.message, type(error)) == ("WRITERS", True, SourceError)
+    writer.abort_transaction(30)
+    cross(flow)
+
+    # A consumer that still works on the source: frozen, and the same command goes on when it has left.
+    consumer = Consumer({"bootstrap.servers": lab["east"].bootstrap, "group.id": stage.group})
+    consumer.subscribe([stage.topic])
+    consumer.poll(10)
+    error = refused(lambda: fail_over(flow, hasty))
+    assert (error.code, stage.group in error.message) == ("CONSUMERS", True)
+    assert refused(lambda: cross(flow)).code == "FAILED_OVER"
+    assert refused(lambda: fail_back(flow, OPTIONS)).code == "NOT_FAILED_OVER"
+    consumer.close()
+    assert fail_over(flow, OPTIONS).records_at_risk == 0
+    assert refused(lambda: fail_back(dead(flow), OPTIONS)).code == "SOURCE_GONE"
+    assert refused(lambda: plan_failover(flow, OPTIONS)).code == "FAILED_OVER"

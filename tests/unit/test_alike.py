@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.errors import WireError
-from isthmus.wire.alike import Reading, pass_alike
+from isthmus.wire.alike import Reading, all_but, pass_alike
 from isthmus.wire.batch import NO_STAMP, Body, find_batches, recompressed, seal
 from isthmus.wire.compression import Room
-from isthmus.wire.prints import OFFSET, opened, prints_of
+from isthmus.wire.prints import OFFSET, opened
 from isthmus.wire.records import Record, encode_stamped
 
 SOME = st.none() | st.binary(max_size=40)
@@ -28,9 +28,14 @@ def _batch(records: list[Record], codec: int = 0) -> memoryview:
     return _sealed(recompressed(encode_stamped(records), codec))
 
 
-def _reading(buffer: memoryview, room: Room | None = None, bounds: tuple[int, int] = EVERYTHING) -> Reading:
+def _reading(
+    buffer: memoryview,
+    room: Room | None = None,
+    bounds: tuple[int, int] = EVERYTHING,
+    without: list[tuple[int, int]] | None = None,
+) -> Reading:
     (batch,) = find_batches(buffer)
-    return Reading(opened(buffer, batch, room), *bounds)
+    return Reading(opened(buffer, batch, room), all_but(*bounds, without or []))
 
 
 @given(RECORDS, CODECS, CODECS, st.data())
@@ -69,14 +74,36 @@ def test_the_first_record_that_differs_in_anything_is_where_it_ends(
         assert here.rows()[:, OFFSET].tolist() == list(range(place, len(records)))
 
 
-@given(RECORDS, st.integers(0, 12), st.integers(0, 12))
-@settings(max_examples=60, deadline=None)
-def test_only_wanted_offsets_count(records: list[Record], low: int, end: int) -> None:
-    buffer = _batch(records)
-    here, there = _reading(buffer, bounds=(low, end)), _reading(buffer, bounds=(low, end))
-    wanted = [row[OFFSET] for row in prints_of(buffer, find_batches(buffer)[0]).tolist() if low <= row[OFFSET] < end]
+PLACES = st.tuples(st.integers(0, 12), st.integers(0, 12))
+
+
+@given(RECORDS, PLACES, st.lists(PLACES, max_size=2))
+@settings(max_examples=80, deadline=None)
+def test_only_wanted_offsets_count(
+    records: list[Record], bounds: tuple[int, int], without: list[tuple[int, int]]
+) -> None:
+    wanted = [
+        offset
+        for offset in range(len(records))
+        if bounds[0] <= offset < bounds[1] and not any(first <= offset < past for first, past in without)
+    ]
+    here = _reading(_batch(records), None, bounds, without)
     assert here.rows()[:, OFFSET].tolist() == wanted
+    if not wanted:
+        return
+    there = _reading(_batch([records[offset] for offset in wanted]))
     assert pass_alike(here, there) == len(wanted)
+    assert here.is_done
+    assert there.is_done
+
+
+def test_a_record_that_only_one_side_has_can_be_passed_over() -> None:
+    records = [Record(n, 5, b"k%d" % n, b"v") for n in range(4)]
+    here, there = _reading(_batch(records)), _reading(_batch([*records[:2], records[3]]))
+    assert pass_alike(here, there) == 2
+    assert int(here.rows()[0, OFFSET]) == 2
+    here.pass_over(2)
+    assert pass_alike(here, there) == 1
     assert here.is_done
     assert there.is_done
 

@@ -23,10 +23,13 @@ from isthmus.cli.bench import bench
 from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
+from isthmus.cli.failover import failback, failover
+from isthmus.cli.gaps import gaps
 from isthmus.cli.groups import groups
 from isthmus.cli.plan import plan
 from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
+from isthmus.cli.resolve import resolve
 from isthmus.cli.run import run
 from isthmus.cli.steer import apply, pause, resume, throttle
 from isthmus.cli.verify import verify
@@ -45,8 +48,12 @@ app.command()(doctor)
 app.command()(acls)
 app.command()(check)
 app.command()(positions)
+app.command()(resolve)
+app.command()(gaps)
 app.command()(groups)
 app.command()(verify)
+app.command()(failover)
+app.command()(failback)
 app.command()(adopt)
 app.command()(release)
 app.command()(pause)

@@ -20,6 +20,7 @@ from isthmus.errors import ConfigError, MachineError
 QUICK_SCALE = 0.2
 QUICK_CASES = "json,random,small"
 PLAN, GROUPS, DISTANCE, TUNNEL, VERIFY = "plan", "groups", "distance", "tunnel", "verify"
+FAILOVER = "failover"
 GROUPS_AT_ONCE = 1_000
 PLANNED_PARTITIONS = 10_000
 
@@ -30,7 +31,7 @@ def bench(
         str,
         typer.Option(
             help="Comma list of json, random, small, wide, uncompressed; or all. "
-            "By itself: plan, groups, distance, tunnel or verify."
+            "By itself: plan, groups, failover, distance, tunnel or verify."
         ),
     ] = QUICK_CASES,
     systems: Annotated[
@@ -59,6 +60,9 @@ def bench(
         return
     if cases == GROUPS:
         _bench_groups(out, output, scale)
+        return
+    if cases == FAILOVER:
+        _bench_failover(out, output, scale)
         return
     if cases == TUNNEL:
         _bench_tunnel(out, output, scale)
@@ -113,6 +117,15 @@ def _bench_groups(out: Path, output: str, scale: float) -> None:
     with _two_clusters(output, {}) as (console, say, source, target):
         found = measure_groups(source, target, GROUPS_AT_ONCE, scale, say)
     _tell(console, output, "groups", found.as_json(), out, lambda: show(found, console))
+
+
+def _bench_failover(out: Path, output: str, scale: float) -> None:
+    """Likewise: how long clients wait when they change sides, with 1,000 consumer groups."""
+    from isthmus.bench.failing import measure_failing, show
+
+    with _two_clusters(output, {}) as (console, say, source, target):
+        found = measure_failing(source, target, GROUPS_AT_ONCE, scale, say)
+    _tell(console, output, "failover", found.as_json(), out, lambda: show(found, console))
 
 
 def _bench_tunnel(out: Path, output: str, scale: float) -> None:

@@ -22,14 +22,14 @@ from isthmus.mm2.formats import checkpoints_topic, offset_syncs_topic
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.cluster import Client
-from isthmus.wire.groups import IDLE, Committed, Offsets, commit_offsets, committed_offsets, list_groups
+from isthmus.wire.groups import IDLE, Committed, Offsets, commit_many, committed_offsets, list_groups
 from isthmus.wire.journal import Journal
 
 IN_USE, REFUSED = "in use", "refused"
 _ROUNDS = 20
 _PATIENCE_S = 60.0
 
-Lift = Callable[[TopicPartition, int], int]  # a place of a group to where it had better be
+Lift = Callable[[Standing], int]  # where a group had better go on
 
 
 class Movers:
@@ -53,11 +53,11 @@ class Movers:
     def can_translate(self) -> bool:
         return self._flow.index_topic in self._target.topics
 
-    async def move(self, lift: Lift = lambda _, offset: offset) -> list[GroupPlace]:
+    async def move(self, lift: Lift = lambda one: one.translated) -> list[GroupPlace]:
         """With the source alive."""
         standings = await self._settled()
         before = {(one.group, one.target): one for one in standings if one.translated >= 0}
-        wanted = {place: lift(one.target, one.translated) for place, one in before.items()}
+        wanted = {place: lift(one) for place, one in before.items()}
         await self._commit(
             {place: Committed(offset, before[place].committed.metadata) for place, offset in wanted.items()}
         )
@@ -127,13 +127,14 @@ class Movers:
         idle = [group for group in by_group if states.get(group, "") in IDLE]
         there = await committed_offsets(self._target, idle)
         again = {group: by_group[group] for group in idle if group not in there}
-        for group in there:
-            due = _forward(by_group[group], there[group])
-            refused = await commit_offsets(self._target, group, due) if due else {}
-            if set(refused.values()) & (codes.MOVING | codes.COORDINATOR_MOVING):
+        due = {group: _forward(by_group[group], there[group]) for group in there}
+        refused = await commit_many(self._target, {group: offsets for group, offsets in due.items() if offsets})
+        for group, codes_of in refused.items():
+            found = set(codes_of.values())
+            if found & (codes.MOVING | codes.COORDINATOR_MOVING):
                 again[group] = by_group[group]
-            elif refused:
-                self._tell_refused(group, min(refused.values()))
+            elif found:
+                self._tell_refused(group, min(found))
         return again
 
     def _tell_refused(self, group: str, code: int) -> None:

@@ -1,8 +1,9 @@
 """The flow back: a mirror image of a flow, and how it is made to begin where the freeze was.
 
 Every copy goes back to the topic that it came from, whatever the flow's naming. What must stay true: the mirror begins
-at the end of each copy as of the freeze, so it brings what clients wrote since and nothing else; where offsets of one
-log are in the other is known for both directions, because runs can be read both ways.
+at the end of each copy as of the freeze, so it brings what clients wrote since and nothing else; it never runs beside
+the original flow, and that one goes on behind everything that came back: positions keep them apart, no register of
+producer ids. Where offsets of one log are in the other is known for both directions: runs can be read both ways.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def mirror_of(flow: Flow, remotes: Mapping[str, str]) -> Flow:
         mm2_topics=kept,
         starts=(),
         cuts=(),
-        cut_from=(flow.source.alias,),
+        cut_from=(),
+        registers=False,
     )
     if flow.naming.policy == "identity":
         return back
@@ -47,7 +49,7 @@ def mirror_of(flow: Flow, remotes: Mapping[str, str]) -> Flow:
 
 def side_of(flow: Flow, remotes: Mapping[str, str]) -> Flow:
     """A flow of its own that keeps what never crossed beside the copies; it has its own progress."""
-    source: Cluster = replace(flow.source, alias=f"{flow.source.alias}.{SIDE}")
+    source: Cluster = replace(flow.source, alias=f"{flow.source.alias}-{SIDE}")
     exact = tuple((name, f"{remote}.{SIDE}") for name, remote in sorted(remotes.items()))
     return replace(
         flow,
@@ -58,6 +60,7 @@ def side_of(flow: Flow, remotes: Mapping[str, str]) -> Flow:
         starts=(Start(at="latest"),),  # positions are stored for what is wanted; nothing else is
         cuts=(),
         cut_from=(),
+        registers=False,
     )
 
 
@@ -83,7 +86,9 @@ async def seed(flow: Flow, source: Client, target: Client, positions: Mapping[To
     async with hold.held(_SEED_HINT):
         await hold.ledger.advance()
         await hold.store(positions)
-        await write_control(hold.journal, _on_record(flow, source, target, {tp.topic for tp in positions}))
+        # Copies that are not there yet are put on record by the run that creates them.
+        if found := _on_record(flow, source, target, {tp.topic for tp in positions}):
+            await write_control(hold.journal, found)
 
 
 def _on_record(flow: Flow, source: Client, target: Client, names: Iterable[str]) -> dict[str, dict[str, str]]:

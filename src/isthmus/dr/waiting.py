@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
-from isthmus.dr.values import WAITS, Options, Step, Tell
+from isthmus.dr.values import WAITS, Check, Options, Step, Tell
 from isthmus.engine import control
 from isthmus.engine.hold import Hold
-from isthmus.errors import IsthmusError
+from isthmus.errors import BrokerUnreachable, IsthmusError
 from isthmus.mm2.filters import GroupFilter
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
@@ -24,22 +25,26 @@ from isthmus.wire.groups import IDLE, committed_offsets, list_groups
 _LOOK_EVERY_S = 0.2
 _TELL_EVERY_S = 2.0
 _SHOWN = 5
+_COORDINATORS_S = 60.0
 
 Ends = dict[TopicPartition, int]
+T = TypeVar("T")
 
 
 class Waiting:
     """Tells now and then what is being waited for, and gives up after the patience of the options."""
 
-    def __init__(self, step: str, options: Options, tell: Tell) -> None:
+    def __init__(self, step: str, options: Options, tell: Tell, check: Check = lambda: None) -> None:
         self._step = step
+        self._check = check
         self._tell = tell
         self._options = options
         self._until = time.monotonic() + options.patience_s
-        self._told_at = time.monotonic()
+        self._told_at = time.monotonic() + _LOOK_EVERY_S  # what is there at once is not waited for
 
     async def pause(self, text: str, give_up: Callable[[str], IsthmusError]) -> None:
         now = time.monotonic()
+        self._check()
         if now > self._until:
             raise give_up(f"not within {self._options.patience_s:.0f} s: {text}")
         if now >= self._told_at:
@@ -54,9 +59,12 @@ async def quiet_ends(
     options: Options,
     tell: Tell,
     give_up: Callable[[str], IsthmusError],
+    *,
+    step: str = "writers",
+    check: Check = lambda: None,
 ) -> Ends:
     """The ends of these logs, once nobody writes any more."""
-    waiting = Waiting("writers", options, tell)
+    waiting = Waiting(step, options, tell, check)
     seen: Ends = {}
     since = time.monotonic()
     while True:
@@ -70,14 +78,22 @@ async def quiet_ends(
             return ends
         seen = ends
         told = f"{_named(grown)} still grow" if grown else f"open transactions in {_named(open_)}" if open_ else ""
-        await waiting.pause(told or f"quiet for less than {options.quiet_s:g} s", give_up)
+        await waiting.pause(told or f"nothing was written for {time.monotonic() - since:.1f} s", give_up)
 
 
 async def until_copied(
-    hold: Hold, goals: Ends, begins: Ends, options: Options, tell: Tell, give_up: Callable[[str], IsthmusError]
+    hold: Hold,
+    goals: Ends,
+    begins: Ends,
+    options: Options,
+    tell: Tell,
+    give_up: Callable[[str], IsthmusError],
+    *,
+    step: str = "drain",
+    check: Check = lambda: None,
 ) -> None:
     """Until progress says that everything below the goals is on the target."""
-    waiting = Waiting("drain", options, tell)
+    waiting = Waiting(step, options, tell, check)
     while behind := await behind_of(hold, goals, begins):
         left = sum(behind.values())
         await waiting.pause(f"{left:,} offsets to copy in {_named(sorted(behind))}", give_up)
@@ -123,6 +139,10 @@ async def until_left(
 
 async def busy_groups(flow: Flow, client: Client, topics: set[str]) -> dict[str, str]:
     """Groups of the flow that have members and places in these topics, with their states."""
+    return await patiently(lambda: _busy_groups(flow, client, topics))
+
+
+async def _busy_groups(flow: Flow, client: Client, topics: set[str]) -> dict[str, str]:
     wanted = GroupFilter(flow.groups.include, flow.groups.exclude)
     states = {name: state for name, state in (await list_groups(client)).items() if wanted.matches(name)}
     busy = [name for name, state in states.items() if state not in IDLE]
@@ -142,3 +162,15 @@ async def eventually(asked: Callable[[], Awaitable[bool]], seconds: float) -> bo
             return False
         await asyncio.sleep(_LOOK_EVERY_S)
     return True
+
+
+async def patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """Coordinators of groups load for seconds, and move; what is asked of them here may be asked again."""
+    until = time.monotonic() + _COORDINATORS_S
+    while True:
+        try:
+            return await work()
+        except BrokerUnreachable:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(_LOOK_EVERY_S)

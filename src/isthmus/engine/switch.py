@@ -47,6 +47,7 @@ class Switch:
     places: Mapping[TopicPartition, Place] = field(default_factory=dict)
     steps: tuple[tuple[str, int], ...] = ()
     never_crossed: str = ""  # what a failback does with it
+    heard_ms: int = 0  # when the source was last heard of, if it did not answer
 
     @property
     def is_halted(self) -> bool:
@@ -70,6 +71,7 @@ class Switch:
             "places": topics,
             "steps": [list(step) for step in self.steps],
             "never_crossed": self.never_crossed,
+            "heard_ms": self.heard_ms,
         }
 
 
@@ -90,6 +92,7 @@ def switch_of(view: ControlView) -> Switch | None:
         },
         steps=tuple((name, at) for name, at in value.get("steps", ())),
         never_crossed=value.get("never_crossed", ""),
+        heard_ms=int(value.get("heard_ms", 0)),
     )
 
 
@@ -110,13 +113,3 @@ def halted(flow: Flow, view: ControlView) -> RivalError | None:
         hint=hint,
         code="FAILED_OVER",
     )
-
-
-def in_force(flow: Flow, view: ControlView) -> Flow:
-    """The flow as a driver runs it: after a failback the source holds what came from the target, which must not go
-    back. Where names tell where a topic came from nobody keeps a register of that, and none is needed: positions do."""
-    switch = switch_of(view)
-    came_back = switch is not None and switch.phase == RETURNED
-    if not came_back or not flow.keeps_register or any(cut.origin == flow.target.alias for cut in flow.all_cuts):
-        return flow
-    return replace(flow, cut_from=(*flow.cut_from, flow.target.alias))

@@ -8,6 +8,8 @@ What a difference is called is left to others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numba import njit, types
 
@@ -16,34 +18,51 @@ from isthmus.wire.kernels import NO_FIXED_TIME, Bytes, Table, read_varint
 from isthmus.wire.prints import OFFSET, Opened, printed
 
 # What `state` holds: where the next record begins, which one it is, and what was said when it was made.
-_AT, _ROW, _COUNT, _BASE_OFFSET, _BASE_TIME, _FIXED_TIME, _LOW, _END = range(8)
+_AT, _ROW, _COUNT, _BASE_OFFSET, _BASE_TIME, _FIXED_TIME = range(6)
 _ENDED, _MALFORMED = -1, -2
 _LEFT, _RIGHT = -1, -2
+_LEAST, _MOST = -(2**63), 2**63 - 1
 
 _I8 = types.int64
 _READ = types.Array(types.uint8, 1, "C", readonly=True)
 _STATE = types.Array(types.int64, 1, "C")
+_RANGES = types.Array(types.int64, 2, "C")
+
+
+def all_but(low: int, end: int, without: Sequence[tuple[int, int]] = ()) -> Table:
+    """Ranges of offsets that are passed over: what is outside of [low, end), and these."""
+    return np.array([(_LEAST, low), (end, _MOST), *without], np.int64)
 
 
 class Reading:
-    """The records of one batch that have an offset of [low, end) and were not passed yet."""
+    """The records of one batch that were not passed yet; `unwanted`: ranges of offsets as `all_but` gives them."""
 
-    def __init__(self, records: Opened, low: int, end: int) -> None:
+    def __init__(self, records: Opened, unwanted: Table) -> None:
         self.records = records
-        self.state = np.array((0, 0, *records[2:6], low, end), np.int64)
+        self.unwanted = unwanted
+        self.state = np.array((0, 0, *records[2:6]), np.int64)
         self.is_done = not records.count
+
+    def pass_over(self, offset: int) -> None:
+        self.unwanted = np.concatenate((self.unwanted, [[offset, offset + 1]]))
 
     def rows(self) -> Table:
         """The prints of what is left."""
         rows = printed(self.records)[self.state[_ROW] :]
-        wanted: Table = rows[(rows[:, OFFSET] >= self.state[_LOW]) & (rows[:, OFFSET] < self.state[_END])]
-        return wanted
+        for first, past in self.unwanted:
+            rows = rows[(rows[:, OFFSET] < first) | (rows[:, OFFSET] >= past)]
+        return rows
 
 
 def pass_alike(here: Reading, there: Reading) -> int:
     """Pass what is the same, and say how many records; then one of them is done, or the next records differ."""
     left, right = here.records, there.records
-    passed = int(_pass_alike(left.data, left.offsets, here.state, right.data, right.offsets, there.state))
+    passed = int(
+        _pass_alike(
+            *(left.data, left.offsets, here.unwanted, here.state),
+            *(right.data, right.offsets, there.unwanted, there.state),
+        )
+    )
     if passed < 0:
         raise corrupt((left if passed == _LEFT else right).batch, "a malformed record")
     here.is_done = bool(here.state[_ROW] == left.count)
@@ -51,8 +70,16 @@ def pass_alike(here: Reading, there: Reading) -> int:
     return passed
 
 
-@njit(types.UniTuple(_I8, 3)(_READ, _STATE, _STATE), cache=True, nogil=True, boundscheck=False)
-def _next(data: Bytes, offsets: Table, state: Table) -> tuple[int, int, int]:
+@njit(types.boolean(_I8, _RANGES), cache=True, nogil=True, boundscheck=False)
+def _is_wanted(offset: int, unwanted: Table) -> bool:
+    wanted = True
+    for i in range(len(unwanted)):
+        wanted &= offset < unwanted[i, 0] or offset >= unwanted[i, 1]
+    return wanted
+
+
+@njit(types.UniTuple(_I8, 3)(_READ, _STATE, _RANGES, _STATE), cache=True, nogil=True, boundscheck=False)
+def _next(data: Bytes, offsets: Table, unwanted: Table, state: Table) -> tuple[int, int, int]:
     """Time, beginning of the key and end of the next wanted record, or why there is none in place of its end."""
     end = len(data)
     while state[_ROW] < state[_COUNT]:
@@ -67,7 +94,7 @@ def _next(data: Bytes, offsets: Table, state: Table) -> tuple[int, int, int]:
         if at < 0:
             return 0, 0, _MALFORMED
         offset = offsets[state[_ROW]] if len(offsets) else state[_BASE_OFFSET] + delta
-        if offset >= state[_LOW] and offset < state[_END]:
+        if _is_wanted(offset, unwanted):
             fixed = state[_FIXED_TIME]
             return (state[_BASE_TIME] + time if fixed == NO_FIXED_TIME else fixed), at, past
         state[_AT] = past
@@ -85,13 +112,25 @@ def _are_same(one: Bytes, at: int, other: Bytes, other_at: int, size: int) -> bo
     return bool(unlike == 0)
 
 
-@njit(_I8(_READ, _STATE, _STATE, _READ, _STATE, _STATE), cache=True, nogil=True, boundscheck=False)
-def _pass_alike(one: Bytes, offsets: Table, here: Table, other: Bytes, other_offsets: Table, there: Table) -> int:
+_SIDE = (_READ, _STATE, _RANGES, _STATE)
+
+
+@njit(_I8(*_SIDE, *_SIDE), cache=True, nogil=True, boundscheck=False)
+def _pass_alike(
+    one: Bytes,
+    offsets: Table,
+    unwanted: Table,
+    here: Table,
+    other: Bytes,
+    others: Table,
+    unwanted_there: Table,
+    there: Table,
+) -> int:
     """How many were passed, or which side is malformed."""
     passed = 0
     while True:
-        time, at, past = _next(one, offsets, here)
-        other_time, other_at, other_past = _next(other, other_offsets, there)
+        time, at, past = _next(one, offsets, unwanted, here)
+        other_time, other_at, other_past = _next(other, others, unwanted_there, there)
         if past == _MALFORMED:
             return _LEFT
         if other_past == _MALFORMED:

@@ -9,20 +9,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from isthmus.engine.orders import Range
 from isthmus.errors import BrokerRefused, BrokerUnreachable
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
-from isthmus.wire.alike import Reading
+from isthmus.wire.alike import Reading, all_but
 from isthmus.wire.batch import Batch, find_batches, payload_of
 from isthmus.wire.cluster import Client
 from isthmus.wire.compression import Room
 from isthmus.wire.fetch import READ_COMMITTED, Fetched, Limits, Want, committed_batches, fetch
 from isthmus.wire.kernels import Table
-from isthmus.wire.prints import COLUMNS, opened
+from isthmus.wire.prints import COLUMNS, OFFSET, opened
 
 _LIMITS = Limits(max_bytes=16 << 20, partition_bytes=8 << 20, wait_ms=100, isolation=READ_COMMITTED)
 _PURPOSE = "verify"
@@ -41,10 +43,12 @@ class Piece(NamedTuple):
 class Walk:
     """Records of [low, end) of one partition: whole batches at first, single records where one was opened."""
 
-    def __init__(self, client: Client, tp: TopicPartition, low: int, end: int) -> None:
+    def __init__(self, client: Client, tp: TopicPartition, low: int, end: int, without: Sequence[Range] = ()) -> None:
         self.opened = self.bytes = 0
         self._client, self._tp = client, tp
         self._low, self._end = low, end
+        self._without = without  # offsets that are passed over as if they were not there
+        self._unwanted = all_but(low, end, without)
         self._at = low
         self._pieces: deque[Piece] = deque()
         self._reading: Reading | None = None  # the batch that is open, as long as there is something left of it
@@ -73,7 +77,14 @@ class Walk:
             return None
         piece = self._pieces[0]
         inside = piece.batch.base_offset >= self._low and piece.batch.last_offset < self._end
-        return piece if inside else None
+        return piece if inside and not self._is_holed(piece.batch) else None
+
+    def _is_holed(self, batch: Batch) -> bool:
+        return any(first <= batch.last_offset and batch.base_offset < past for first, past in self._without)
+
+    def _is_passed(self, batch: Batch) -> bool:
+        """All of it: not even looked into, because it may be damaged."""
+        return any(first <= batch.base_offset and batch.last_offset < past for first, past in self._without)
 
     def take(self) -> Piece:
         """The next batch, which is passed; only while none is open."""
@@ -86,7 +97,7 @@ class Walk:
         if self._reading is None or self._reading.is_done:
             piece = self.take()
             self.opened += 1
-            self._reading = Reading(opened(piece.buffer, piece.batch, self._room), self._low, self._end)
+            self._reading = Reading(opened(piece.buffer, piece.batch, self._room), self._unwanted)
         return self._reading
 
     def rows(self) -> Table:
@@ -94,6 +105,15 @@ class Walk:
         rows = self.open().rows()
         self._reading = None
         return rows
+
+    async def next_offset(self) -> int | None:
+        """Of the record to come, which is in the batch that is open then; None at the end."""
+        while await self.fill():
+            rows = self.open().rows()
+            if len(rows):
+                return int(rows[0, OFFSET])
+            self._reading = None
+        return None
 
     async def ahead(self, most: int) -> Table:
         """Rows of the records to come, at most so many; these are seen again by the next such call, but by no other."""
@@ -124,7 +144,7 @@ class Walk:
         self._pieces.extend(
             Piece(answer.records, batch)
             for batch in committed_batches(answer, batches)
-            if not batch.is_control and (batch.count or batch.magic < 2)
+            if not batch.is_control and (batch.count or batch.magic < 2) and not self._is_passed(batch)
         )
         return True
 
