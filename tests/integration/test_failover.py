@@ -6,46 +6,30 @@ Records are written and read, and groups are made, by librdkafka. Lanes run in t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.crossing import QUICK, Crossing, InThread, cross, flow_between
+from tests.crossing import QUICK, Crossing, carry, cross, flow_between
 from tests.integration.grouped import KEPT, PARTITIONS, commit, log, next_at, write_plain, write_transactions
 from tests.integration.java import kafka_java, told_by_java
 from tests.integration.sources import alter
+from tests.integration.test_verify import Here
 
 from isthmus.dr.failback import fail_back, last_failback, plan_failback
 from isthmus.dr.failover import fail_over, last_failover, plan_failover
 from isthmus.dr.mirror import mirror_of
-from isthmus.dr.values import DISCARD, FAILOVER, KEEP, Check, Options, Report, Step
-from isthmus.engine.driver import Driver
+from isthmus.dr.values import DISCARD, FAILOVER, KEEP, Options, Report, Step
 from isthmus.engine.hold import Hold
+from isthmus.engine.verify.proof import Wanted, prove
 from isthmus.errors import ConfigError, IsthmusError, RivalError, SourceError
 from isthmus.lab import Lab
 from isthmus.model import Cluster, Flow, Groups, Naming
 from isthmus.wire.cluster import Client
 
-pytestmark = [pytest.mark.integration]
-
-
-@contextlib.asynccontextmanager
-async def carry(flow: Flow) -> AsyncIterator[Check]:
-    driver = Driver(flow, InThread())
-    task = asyncio.ensure_future(driver.run())
-
-    def check() -> None:
-        if task.done():
-            task.result()
-
-    try:
-        yield check
-    finally:
-        await driver.stop()
-        await task
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 OPTIONS = Options(carry=carry, quiet_s=0.5, patience_s=120.0)
@@ -259,6 +243,9 @@ def test_a_disaster_keeps_what_never_crossed_and_every_step_may_be_repeated(lab:
     more = {p: values[len(crossed[p] + never[p] + news[p]) :] for p, values in stage.values("east").items()}
     assert all(more.values())
     assert stage.values("west") == {p: on_west[p] + more[p] for p in more}
+    proof = asyncio.run(prove(flow, Here(), Wanted()))  # what never crossed is on record as a gap
+    assert proof.equal
+    assert {gap.code for gap in proof.gaps} == {"NEVER_CROSSED"}
 
 
 def test_discarded_records_stay_out_where_nothing_new_came(lab: Lab) -> None:
