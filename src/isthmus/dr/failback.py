@@ -17,9 +17,9 @@ from isthmus.dr.groups import Lift, Movers, index_of
 from isthmus.dr.leftover import leftovers, record_gaps, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
 from isthmus.dr.refusals import refuse_driven, refuse_failback
-from isthmus.dr.scene import Scene, now_ms
+from isthmus.dr.scene import Scene, now_ms, rows_back
 from isthmus.dr.shutting import let_in
-from isthmus.dr.values import FAILBACK, KEEP, Check, GroupPlace, Leftover, Options, Plan, Report, Row, Tell
+from isthmus.dr.values import FAILBACK, KEEP, Check, GroupPlace, Leftover, Options, Plan, Report, Tell
 from isthmus.dr.waiting import (
     Ends,
     behind_of,
@@ -64,7 +64,7 @@ async def _plan(flow: Flow, options: Options) -> Plan:
             phase=scene.state.phase,
             source_alive=True,
             driven_by=await driver_of(scene.hold),
-            rows=await _back_rows(scene),
+            rows=await rows_back(scene),
             groups=await busy_groups(flow, target, set(scene.remotes.values())),
             never_crossed=tuple(await leftovers(scene)),
         )
@@ -161,7 +161,9 @@ class _Return:
         hold = Hold(side, scene.target)
         async with scene.options.carry(side) as check:
             give_up = self._not_copied("the old source, into side topics")
-            await until_copied(hold, goals, goals, scene.options, scene.tell, give_up, step="aside", check=check)
+            await until_copied(
+                hold, goals, goals, scene.options, scene.tell, give_up, log=scene.source, step="aside", check=check
+            )
 
     def _partitions(self, names: set[str]) -> list[TopicPartition]:
         return [TopicPartition(name, n) for name in names for n in self._scene.source.topics[name].partitions]
@@ -220,7 +222,9 @@ class _Return:
         scene = self._scene
         begins = await log_starts(scene.target, list(goals))
         give_up = self._not_copied(scene.flow.target.alias)
-        await until_copied(self._back, goals, begins, scene.options, scene.tell, give_up, step=step, check=check)
+        await until_copied(
+            self._back, goals, begins, scene.options, scene.tell, give_up, log=scene.target, step=step, check=check
+        )
 
     def _not_copied(self, what: str) -> Callable[[str], IsthmusError]:
         return lambda text: TargetError(
@@ -268,7 +272,7 @@ class _Return:
         scene = self._scene
         copies = self._copies()
         now = await settled_offsets(scene.target, copies, LATEST)
-        behind = await behind_of(self._back, now, await log_starts(scene.target, copies))
+        behind = await behind_of(self._back, now, await log_starts(scene.target, copies), scene.target)
         if behind:
             tp = min(behind)
             raise TargetError(
@@ -357,24 +361,6 @@ class _Return:
             side_topics=tuple(self._side_topics()) if kept else (),
             notes=tuple(notes),
         )
-
-
-async def _back_rows(scene: Scene) -> tuple[Row, ...]:
-    """Copies, and what is new in them since the freeze."""
-    copies, places = scene.copies(), scene.state.places
-    ends = await settled_offsets(scene.target, [copies[tp] for tp in places if tp in copies], LATEST, READ_COMMITTED)
-    return tuple(
-        Row(
-            topic=copies[tp].topic,
-            partition=tp.partition,
-            target_topic=tp.topic,
-            copied=place.target,
-            source_end=ends[copies[tp]],
-            target_end=place.back,
-        )
-        for tp, place in sorted(places.items())
-        if tp in copies
-    )
 
 
 async def _rejoin(scene: Scene) -> Report:
