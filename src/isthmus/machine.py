@@ -1,8 +1,9 @@
-"""What this machine must have: a Java that is recent enough. Imports nothing of ours but errors."""
+"""This machine: a Java that is recent enough, and who works on it. Imports nothing of ours but errors."""
 
 from __future__ import annotations
 
 import functools
+import getpass
 import os
 import re
 import shutil
@@ -43,3 +44,11 @@ def _version_of(binary: str) -> str:
     # Java 8 calls itself 1.8.0_402.
     match = re.search(r'version "(?:1\.)?([\d.]+)', answer.stderr)
     return match.group(1) if match else "0"
+
+
+def user() -> str:
+    """Who runs this, for records of what was decided."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "somebody"  # a container may run under a number that has no name

@@ -18,6 +18,7 @@ from tests.integration.java import kafka_java, told_by_java
 from tests.integration.sources import alter
 from tests.integration.test_verify import Here
 
+from isthmus.dr import failover
 from isthmus.dr.failback import fail_back, last_failback, plan_failback
 from isthmus.dr.failover import fail_over, last_failover, plan_failover
 from isthmus.dr.mirror import mirror_of
@@ -194,6 +195,10 @@ def in_pieces(
     raise AssertionError("it never ended")
 
 
+async def dying(*_: object) -> None:
+    raise Crash
+
+
 def dead(flow: Flow) -> Flow:
     """The same flow for somebody who cannot reach the source any more."""
     return dataclasses.replace(flow, source=Cluster(alias=flow.source.alias, bootstrap=("127.0.0.1:1",)))
@@ -295,6 +300,13 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing(lab: Lab) -> None:
     writer.abort_transaction(30)
     cross(flow)
 
+    # One that dies between the word that the flow is frozen and the freeze itself: what is written then is not lost.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(failover, "_refuse_growth", dying)
+        with pytest.raises(Crash):
+            fail_over(flow, OPTIONS)
+    stage.write("east", "between ", 50)
+
     # A consumer that still works on the source: frozen, and the same command goes on when it has left.
     consumer = Consumer({"bootstrap.servers": lab["east"].bootstrap, "group.id": stage.group})
     consumer.subscribe([stage.topic])
@@ -305,5 +317,6 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing(lab: Lab) -> None:
     assert refused(lambda: fail_back(flow, OPTIONS)).code == "NOT_FAILED_OVER"
     consumer.close()
     assert fail_over(flow, OPTIONS).records_at_risk == 0
+    assert stage.values("west") == stage.values("east")
     assert refused(lambda: fail_back(dead(flow), OPTIONS)).code == "SOURCE_GONE"
     assert refused(lambda: plan_failover(flow, OPTIONS)).code == "FAILED_OVER"

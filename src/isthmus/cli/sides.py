@@ -95,7 +95,10 @@ def _verdict(report: Report) -> str:
             f"{done}; {report.records_at_risk:,} offsets are known to be on the source alone, and whatever was written "
             f"within {report.rpo_s:.1f} s before the decision may be, too (RPO)"
         )
-    return f"{done}; nothing was left behind (RPO 0)" if report.kind == "switchover" else done
+    if report.kind == "switchover":
+        left = report.records_at_risk
+        return f"{done}; " + (f"{left:,} offsets were left behind" if left else "nothing was left behind (RPO 0)")
+    return done
 
 
 def checklist(flow: Flow, report: Report) -> list[str]:

@@ -17,7 +17,7 @@ from isthmus.dr.groups import Lift, Movers, index_of
 from isthmus.dr.leftover import leftovers, record_gaps, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
 from isthmus.dr.refusals import refuse_driven, refuse_failback
-from isthmus.dr.scene import Scene, now_ms, rows_back
+from isthmus.dr.scene import Scene, now_ms, opened, rows_back
 from isthmus.dr.shutting import let_in
 from isthmus.dr.values import FAILBACK, KEEP, Check, GroupPlace, Leftover, Options, Plan, Report, Tell
 from isthmus.dr.waiting import (
@@ -33,7 +33,6 @@ from isthmus.dr.waiting import (
 )
 from isthmus.engine.hold import Hold
 from isthmus.engine.offsets.translate import Standing
-from isthmus.engine.sides import clients
 from isthmus.engine.switch import RETURNED, RETURNING, Place
 from isthmus.errors import IsthmusError, RivalError, SourceError, TargetError
 from isthmus.model import Flow, TopicPartition
@@ -54,9 +53,7 @@ def plan_failback(flow: Flow, options: Options) -> Plan:
 
 
 async def _plan(flow: Flow, options: Options) -> Plan:
-    async with clients(flow) as (source, target):
-        scene = Scene(flow, options, lambda _: None, source, target)
-        await scene.open()
+    async with opened(flow, options) as scene:
         refuse_failback(scene)
         return Plan(
             flow=flow.name,
@@ -65,15 +62,13 @@ async def _plan(flow: Flow, options: Options) -> Plan:
             source_alive=True,
             driven_by=await driver_of(scene.hold),
             rows=await rows_back(scene),
-            groups=await busy_groups(flow, target, set(scene.remotes.values())),
+            groups=await busy_groups(flow, scene.target, set(scene.remotes.values())),
             never_crossed=tuple(await leftovers(scene)),
         )
 
 
 async def _fail_back(flow: Flow, options: Options, tell: Tell) -> Report:
-    async with clients(flow) as (source, target):
-        scene = Scene(flow, options, tell, source, target)
-        await scene.open()
+    async with opened(flow, options, tell) as scene:
         refuse_failback(scene)
         if options.two_way:
             return await _rejoin(scene)
@@ -86,9 +81,7 @@ def last_failback(flow: Flow, options: Options) -> Report:
 
 
 async def _last(flow: Flow, options: Options) -> Report:
-    async with clients(flow) as (source, target):
-        scene = Scene(flow, options, lambda _: None, source, target)
-        await scene.open()
+    async with opened(flow, options) as scene:
         if scene.switch is None or scene.switch.phase != RETURNED or not scene.source_alive:
             raise RivalError(
                 f"there is no report of a failback of {flow.name}, or the source does not answer",

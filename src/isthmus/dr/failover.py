@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from isthmus.dr.groups import Movers
 from isthmus.dr.refusals import refuse_failover
-from isthmus.dr.scene import Scene, now_ms, whoami
+from isthmus.dr.scene import Scene, now_ms, opened, whoami
 from isthmus.dr.shutting import let_in, shut_out
 from isthmus.dr.values import SWITCHOVER, GroupPlace, Options, Plan, Report, Tell
 from isthmus.dr.waiting import (
@@ -30,7 +30,6 @@ from isthmus.dr.waiting import (
     until_copied,
     until_left,
 )
-from isthmus.engine.sides import clients
 from isthmus.engine.switch import DRAINING, FROZEN, SWITCHED, Place, Switch
 from isthmus.errors import IsthmusError, RivalError, SourceError, TargetError
 from isthmus.model import Flow, TopicPartition
@@ -50,12 +49,10 @@ def plan_failover(flow: Flow, options: Options) -> Plan:
 
 
 async def _plan(flow: Flow, options: Options) -> Plan:
-    async with clients(flow) as (source, target):
-        scene = Scene(flow, options, lambda _: None, source, target)
-        await scene.open()
+    async with opened(flow, options) as scene:
         refuse_failover(scene)
         places = await _places(scene)
-        busy = await busy_groups(flow, source, set(scene.remotes)) if scene.source_alive else {}
+        busy = await busy_groups(flow, scene.source, set(scene.remotes)) if scene.source_alive else {}
         return Plan(
             flow=flow.name,
             kind=options.kind,
@@ -69,9 +66,7 @@ async def _plan(flow: Flow, options: Options) -> Plan:
 
 
 async def _fail_over(flow: Flow, options: Options, tell: Tell) -> Report:
-    async with clients(flow) as (source, target):
-        scene = Scene(flow, options, tell, source, target)
-        await scene.open()
+    async with opened(flow, options, tell) as scene:
         refuse_failover(scene)
         switch = scene.switch
         if switch is None or switch.phase not in (DRAINING, FROZEN) or switch.kind != options.kind:
@@ -83,7 +78,8 @@ async def _fail_over(flow: Flow, options: Options, tell: Tell) -> Report:
                 fenced=options.fence_writers and options.kind == SWITCHOVER,
                 heard_ms=0 if scene.source_alive else await scene.heard_ms(),
             )
-        goals = await _drain(scene, switch) if switch.phase == DRAINING else {}
+        # One that died before its freeze was on record begins again: somebody may have written since.
+        goals = await _drain(scene, replace(switch, phase=DRAINING)) if switch.is_open else {}
         groups, notes = await _freeze_and_move(scene, replace(switch, phase=FROZEN), goals)
         return _report(scene, groups, notes)
 
@@ -272,9 +268,7 @@ def last_failover(flow: Flow, options: Options) -> Report:
 
 
 async def _last(flow: Flow, options: Options) -> Report:
-    async with clients(flow) as (source, target):
-        scene = Scene(flow, options, lambda _: None, source, target)
-        await scene.open()
+    async with opened(flow, options) as scene:
         if scene.switch is None or not scene.switch.done("switch"):
             raise RivalError(
                 f"flow {flow.name} was not failed over",

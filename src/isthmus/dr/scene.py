@@ -7,18 +7,20 @@ on any machine, goes on where the last one ended. A refusal puts the state back 
 from __future__ import annotations
 
 import asyncio
-import getpass
+import contextlib
 import socket
 import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from isthmus.dr.values import BEGUN, DONE, Options, Row, Step, Tell
 from isthmus.engine.control import never_run
 from isthmus.engine.control import write as write_control
 from isthmus.engine.hold import Hold
-from isthmus.engine.sides import reach
-from isthmus.engine.switch import DRAINING, SWITCH, Place, Switch, switch_of
+from isthmus.engine.sides import clients, reach
+from isthmus.engine.switch import SWITCH, Place, Switch, switch_of
 from isthmus.errors import SourceError, TargetError, WireError
+from isthmus.machine import user
 from isthmus.mm2.policy import is_heartbeats
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
@@ -46,8 +48,9 @@ class Scene:
         if self.flow.control_topic not in self.target.topics:
             raise never_run(self.flow, "there is nothing to fail over: start it with `isthmus run`")
         await self.hold.read()
-        before = self.switch  # a drain that was cut short is taken back to nothing: it has changed nothing
-        self._before = None if before is not None and before.phase == DRAINING else before
+        before = self.switch
+        # A switchover that was cut short before its freeze is taken back to nothing: it has changed nothing.
+        self._before = None if before is not None and before.is_open else before
         self.source_alive = await self._reach_source()
 
     async def _reach_source(self) -> bool:
@@ -175,11 +178,16 @@ def now_ms() -> int:
 
 
 def whoami() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
-        user = "somebody"
-    return f"{user} on {socket.gethostname()}"
+    return f"{user()} on {socket.gethostname()}"
+
+
+@contextlib.asynccontextmanager
+async def opened(flow: Flow, options: Options, tell: Tell = lambda _: None) -> AsyncIterator[Scene]:
+    """A scene on connected clients, with what is on record."""
+    async with clients(flow) as (source, target):
+        scene = Scene(flow, options, tell, source, target)
+        await scene.open()
+        yield scene
 
 
 async def rows_back(scene: Scene) -> tuple[Row, ...]:

@@ -54,6 +54,13 @@ class Switch:
     def is_halted(self) -> bool:
         return self.phase in _HALTED
 
+    @property
+    def is_open(self) -> bool:
+        """A switchover that has not frozen anything for good: writers and copies are still to be waited for."""
+        return self.phase == DRAINING or (
+            self.phase == FROZEN and self.kind == "switchover" and not self.done("freeze")
+        )
+
     def done(self, step: str) -> bool:
         return any(name == step for name, _ in self.steps)
 

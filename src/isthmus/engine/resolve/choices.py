@@ -7,13 +7,13 @@ instead. Pure; looking at clusters and carrying out are left to `states` and `ca
 from __future__ import annotations
 
 import enum
-import getpass
 import socket
 import time
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from isthmus.errors import ConfigError
+from isthmus.machine import user
 
 
 class Choice(enum.StrEnum):
@@ -153,15 +153,8 @@ class Wanted:
 def wanted_here(topic: str, partition: int, choice: Choice) -> Wanted:
     """With who asks, from where, and when."""
     return Wanted(
-        topic=topic, partition=partition, choice=choice, at=time.time(), host=socket.gethostname(), user=_user()
+        topic=topic, partition=partition, choice=choice, at=time.time(), host=socket.gethostname(), user=user()
     )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "?"  # a container may run as a number that has no name
 
 
 def refused(code: str, wanted: Wanted, where: str) -> ConfigError | None:
