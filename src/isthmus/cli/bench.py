@@ -19,7 +19,7 @@ from isthmus.errors import ConfigError, MachineError
 
 QUICK_SCALE = 0.2
 QUICK_CASES = "json,random,small"
-PLAN, GROUPS, DISTANCE, TUNNEL, VERIFY = "plan", "groups", "distance", "tunnel", "verify"
+PLAN, GROUPS, DISTANCE, TUNNEL, VERIFY, DECODE = "plan", "groups", "distance", "tunnel", "verify", "decode"
 GROUPS_AT_ONCE = 1_000
 PLANNED_PARTITIONS = 10_000
 
@@ -30,7 +30,7 @@ def bench(
         str,
         typer.Option(
             help="Comma list of json, random, small, wide, uncompressed; or all. "
-            "By itself: plan, groups, distance, tunnel or verify."
+            "By itself: plan, groups, distance, tunnel, verify or decode."
         ),
     ] = QUICK_CASES,
     systems: Annotated[
@@ -65,6 +65,9 @@ def bench(
         return
     if cases == VERIFY:
         _bench_verify(out, output, scale)
+        return
+    if cases == DECODE:
+        _bench_decode(out, output, scale)
         return
     if cases == DISTANCE:
         _bench_distance(out, output, scale)
@@ -131,6 +134,15 @@ def _bench_verify(out: Path, output: str, scale: float) -> None:
     with _two_clusters(output, {}) as (console, say, source, target):
         found = measure_verifying(source, target, scale, say)
     _tell(console, output, "verify", found.as_json(), out, lambda: show(found, console))
+
+
+def _bench_decode(out: Path, output: str, scale: float) -> None:
+    """Likewise: records into columns, against a loop over librdkafka that makes the same columns."""
+    from isthmus.bench.decoding import measure_decoding, show
+
+    with _two_clusters(output, {}) as (console, say, source, _):
+        found = measure_decoding(source, scale, say)
+    _tell(console, output, "decode", found.as_json(), out, lambda: show(found, console))
 
 
 def _bench_distance(out: Path, output: str, scale: float) -> None:

@@ -74,9 +74,15 @@ class Columns:
         return len(self.offset)
 
 
-def columns_of(fetched: Fetched, low: int, end: int, with_headers: bool = True) -> Iterator[Columns]:
-    """The committed records of an answer whose offsets are in [low, end), in parts; none is empty."""
-    batches = find_batches(fetched.records)
+def columns_of(
+    fetched: Fetched, low: int, end: int, with_headers: bool = True, batches: Sequence[Batch] | None = None
+) -> Iterator[Columns]:
+    """The committed records of an answer whose offsets are in [low, end), in parts; none is empty.
+
+    `batches`: those of the answer, where they were looked up before.
+    """
+    if batches is None:
+        batches = find_batches(fetched.records)
     wanted = committed_batches(fetched, batches) if fetched.aborted else batches
     pieces = [(fetched.records, batch) for batch in wanted if _is_wanted(batch, low, end)]
     return decode(pieces, low, end, with_headers)

@@ -1,0 +1,206 @@
+"""Records into columns of Arrow's layout: `frames.reading` against a loop in Python over librdkafka, in turn.
+
+Both read the same topic from the same broker and make the same columns: key, value, headers, time, type of the time,
+offset. Ours takes one partition after the other, the loop all of them at once. What must stay true: the loop does no
+more than it needs (lists, one join and one sum of lengths per column), and both must end with the same columns, by
+count, by bytes and by sums.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Consumer, Message, TopicPartition
+from rich.console import Console
+from rich.table import Table
+
+from isthmus import model
+from isthmus.bench.cases import CASES, fill
+from isthmus.errors import ProofError
+from isthmus.frames.offsets import earliest, latest
+from isthmus.frames.ranges import Range, between
+from isthmus.frames.reading import read
+from isthmus.wire.cluster import Client
+from isthmus.wire.columns import Blobs, Columns, Headers
+
+BAR = 4.0
+_ROUNDS = 3
+_AT_ONCE = 10_000
+
+Say = Callable[[str], None]
+Sums = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """Seconds, and CPU-seconds of this process, of every round."""
+
+    records: int
+    ours_s: tuple[float, ...]
+    ours_cpu_s: tuple[float, ...]
+    loop_s: tuple[float, ...]
+    loop_cpu_s: tuple[float, ...]
+
+    @property
+    def times(self) -> float:
+        """The best round of each counts."""
+        return min(self.loop_s) / min(self.ours_s)
+
+    @property
+    def times_less_cpu(self) -> float:
+        return min(self.loop_cpu_s) / min(self.ours_cpu_s)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "bar": BAR,
+            "times_as_fast": round(self.times, 2),
+            "times_less_cpu": round(self.times_less_cpu, 2),
+            "within_bar": self.times >= BAR,
+            "records_per_s": round(self.records / min(self.ours_s)),
+            "loop_records_per_s": round(self.records / min(self.loop_s)),
+            **asdict(self),
+        }
+
+
+def measure_decoding(bootstrap: str, scale: float, say: Say) -> Decoded:
+    """Fills a topic of JSON with keys and a header each, and reads it."""
+    case = replace(CASES["json"], name="decode")
+    say("decode: filling the topic")
+    filled = fill(bootstrap, case, scale, _dressed)
+    ours: list[tuple[float, float]] = []
+    theirs: list[tuple[float, float]] = []
+    for number in range(_ROUNDS):
+        say(f"decode: round {number + 1}")
+        sums: list[Sums] = []
+        ours.append(_timed(lambda: _summed(_ours(bootstrap, case.topic)), sums))
+        theirs.append(_timed(lambda: _summed(_by_loop(bootstrap, case.topic, case.partitions)), sums))
+        if sums[0] != sums[1] or sums[0][0] != filled.records:
+            raise ProofError(f"the columns differ: {sums[0]} and {sums[1]}")
+    return Decoded(
+        records=filled.records,
+        ours_s=tuple(seconds for seconds, _ in ours),
+        ours_cpu_s=tuple(cpu for _, cpu in ours),
+        loop_s=tuple(seconds for seconds, _ in theirs),
+        loop_cpu_s=tuple(cpu for _, cpu in theirs),
+    )
+
+
+def _dressed(number: int) -> dict[str, Any]:
+    return {"key": b"customer-%07d" % (number * 7919 % 1_000_003), "headers": [("trace", b"%016x" % number)]}
+
+
+def _timed(work: Callable[[], Sums], sums: list[Sums]) -> tuple[float, float]:
+    began, cpu = time.monotonic(), time.process_time()
+    sums.append(work())
+    return round(time.monotonic() - began, 3), round(time.process_time() - cpu, 3)
+
+
+def _summed(parts: Iterator[Columns]) -> Sums:
+    """Enough to know that both made the same, and cheap enough not to count."""
+    total = np.zeros(8, np.int64)
+    for part in parts:
+        headers = part.headers
+        if headers is None:
+            raise ProofError("headers are missing")
+        sizes = [len(each.data) for each in (part.key, part.value, headers.names, headers.contents)]
+        total += [part.count, *sizes, headers.names.count, part.offset.sum(), part.time.sum()]
+    return tuple(total.tolist())
+
+
+# ---- ours ----------------------------------------------------------------------------------
+
+
+def _ours(bootstrap: str, topic: str) -> Iterator[Columns]:
+    cluster = model.Cluster(alias="east", bootstrap=tuple(bootstrap.split(",")))
+    for wanted in asyncio.run(_ranges(cluster, topic)):
+        yield from read(cluster, wanted)
+
+
+async def _ranges(cluster: model.Cluster, topic: str) -> list[Range]:
+    client = Client(cluster)
+    try:
+        await client.start()
+        await client.refresh([topic])
+        info = client.topics[topic]
+        partitions = [model.TopicPartition(topic, number) for number in info.partitions]
+        start, end = await earliest(client, partitions), await latest(client, partitions)
+        return between(start, end, {topic: info.topic_id})[0]
+    finally:
+        client.close()
+
+
+# ---- the loop ------------------------------------------------------------------------------
+
+
+def _by_loop(bootstrap: str, topic: str, partitions: int) -> Iterator[Columns]:
+    settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 2}
+    # By default it rests for a second whenever its queue is full: that would not be the loop's fault.
+    brisk = {"fetch.queue.backoff.ms": 5, "enable.partition.eof": True, "isolation.level": "read_committed"}
+    consumer = Consumer(settings | brisk)
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    ended = 0
+    while ended < partitions:
+        messages = consumer.consume(_AT_ONCE, 1.0)
+        records = [message for message in messages if message.error() is None]
+        ended += len(messages) - len(records)
+        if records:
+            yield _columns(records)
+    consumer.close()
+
+
+def _columns(records: Sequence[Message]) -> Columns:
+    count = len(records)
+    stamps = [record.timestamp() for record in records]
+    headers = [record.headers() or () for record in records]
+    return Columns(
+        offset=np.fromiter([record.offset() or 0 for record in records], np.int64, count),
+        time=np.fromiter([ms for _, ms in stamps], np.int64, count) * 1000,
+        time_type=np.fromiter([kind - 1 for kind, _ in stamps], np.int32, count),
+        key=_packed([record.key() for record in records]),
+        value=_packed([record.value() for record in records]),
+        headers=_lists(headers),
+    )
+
+
+def _lists(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> Headers:
+    pairs = [pair for each in headers for pair in each]
+    offsets = np.zeros(len(headers) + 1, np.int32)
+    np.cumsum([len(each) for each in headers], out=offsets[1:])
+    return Headers(
+        offsets=offsets,
+        valid=None if all(headers) else np.packbits([bool(each) for each in headers], bitorder="little"),
+        names=_packed([name.encode() for name, _ in pairs]),
+        contents=_packed([content for _, content in pairs]),
+    )
+
+
+def _packed(rows: Sequence[Any]) -> Blobs:
+    valid = None
+    if None in rows:
+        valid = np.packbits([row is not None for row in rows], bitorder="little")
+        rows = [row or b"" for row in rows]
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, rows), np.int32, len(rows)), out=offsets[1:])
+    return Blobs(offsets=offsets, data=np.frombuffer(b"".join(rows), np.uint8), valid=valid)
+
+
+def show(found: Decoded, console: Console) -> None:
+    table = Table(title=f"{found.records:,} records into columns: key, value, headers, time, offset")
+    table.add_column("")
+    for name in ("records/s, best", "seconds, by round", "CPU-seconds"):
+        table.add_column(name, justify="right")
+    rows = {
+        "isthmus": (found.ours_s, found.ours_cpu_s),
+        "a loop over librdkafka": (found.loop_s, found.loop_cpu_s),
+    }
+    for label, (seconds, cpu) in rows.items():
+        rate = f"{found.records / min(seconds):,.0f}"
+        table.add_row(label, rate, ", ".join(map(str, seconds)), ", ".join(map(str, cpu)))
+    console.print(table)
+    kept = "kept" if found.times >= BAR else "NOT kept"
+    console.print(f"{found.times:.1f} times as fast, {found.times_less_cpu:.1f} times less CPU; bar: {BAR:.0f}: {kept}")

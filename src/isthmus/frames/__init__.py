@@ -1,0 +1,1 @@
+"""Records as rows of DataFrames: which of them a query reads, and reading them as columns."""
