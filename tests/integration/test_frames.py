@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from typing import TypeVar
 
 import pytest
@@ -29,10 +30,10 @@ from tests.property.test_columns import rows
 
 from isthmus import model
 from isthmus.errors import ConfigError, SourceError
-from isthmus.frames import offsets, ranges
-from isthmus.frames.jsons import Offsets, written
+from isthmus.frames.jsons import written
 from isthmus.frames.options import Options, read_options
-from isthmus.frames.ranges import Range, between
+from isthmus.frames.planning import Planner
+from isthmus.frames.ranges import Range
 from isthmus.frames.reading import read
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import Limits
@@ -91,33 +92,24 @@ def asked(bootstrap: str, ask: Callable[[Client], Awaitable[_T]]) -> _T:
     return asyncio.run(work())
 
 
-def planned(bootstrap: str, options: Options) -> list[Range]:
-    """The ranges of a batch."""
-
-    async def plan(client: Client) -> list[Range]:
-        places = await offsets.selected(client, options.selection)
-        start = await offsets.resolved(client, places, options.start, options.fail_on_loss)
-        end = await offsets.resolved(client, places, options.end, options.fail_on_loss)
-        found, losses = between(start, end, {name: info.topic_id for name, info in client.topics.items()})
-        offsets.judge(losses, options.fail_on_loss)
-        return ranges.shared(found, options.least_tasks)
-
-    return asked(bootstrap, plan)
-
-
 def options(bootstrap: str, **given: str) -> Options:
     return read_options({"kafka.bootstrap.servers": bootstrap, **given}, streaming=False)
 
 
+def of_stream(bootstrap: str, **given: str) -> Options:
+    return read_options({"kafka.bootstrap.servers": bootstrap, **given}, streaming=True)
+
+
+def planned(bootstrap: str, **given: str) -> list[Range]:
+    """The ranges of a batch with these options."""
+    with closing(Planner(options(bootstrap, **given))) as planner:
+        return planner.batch()
+
+
 def resolved(bootstrap: str, **given: str) -> dict[str, dict[str, int]]:
     """Where a batch with these options begins."""
-    wanted = options(bootstrap, **given)
-
-    async def ask(client: Client) -> Offsets:
-        places = await offsets.selected(client, wanted.selection)
-        return await offsets.resolved(client, places, wanted.start, wanted.fail_on_loss)
-
-    return written(asked(bootstrap, ask))
+    with closing(Planner(options(bootstrap, **given))) as planner:
+        return written(planner.initial())
 
 
 # --- content -------------------------------------------------------------------------------------
@@ -145,7 +137,7 @@ def test_every_record_is_read_as_librdkafka_reads_it_whatever_the_codec_and_the_
         (writer.abort_transaction if ends == "abort" else writer.commit_transaction)(PATIENCE_S)
     expected = by_librdkafka(bootstrap, topic)
 
-    found = planned(bootstrap, options(bootstrap, subscribe=topic, minPartitions="7"))
+    found = planned(bootstrap, subscribe=topic, minPartitions="7")
 
     assert len(found) >= 7
     seen: dict[int, list[Seen]] = {n: [] for n in expected}
@@ -159,7 +151,7 @@ def test_times_that_the_broker_set_are_told_as_such(pair: Pair) -> None:
     topic = pair.topic("stamped", settings={"message.timestamp.type": "LogAppendTime"})
     bootstrap = pair.source.bootstrap
     write(bootstrap, topic, numbered(5))
-    (whole,) = planned(bootstrap, options(bootstrap, subscribe=topic))
+    (whole,) = planned(bootstrap, subscribe=topic)
     seen = in_columns(bootstrap, whole)
     assert seen == by_librdkafka(bootstrap, topic)[0]
     assert {row[1] for row in seen} == {1}
@@ -201,6 +193,12 @@ def test_offsets_and_times_are_found_as_they_are_spelled(pair: Pair) -> None:
         starts(startingOffsets=f'{{"{topic}": {{"0": 4}}}}')
     with pytest.raises(ConfigError, match=f"{topic}-2 is named and not read"):
         starts(startingOffsets=f'{{"{topic}": {{"0": 4, "1": 4, "2": 4}}}}')
+    before = {
+        "startingOffsets": f'{{"{topic}": {{"0": 4, "1": 0}}}}',
+        "endingOffsets": f'{{"{topic}": {{"0": 3, "1": 1}}}}',
+    }
+    with pytest.raises(ConfigError, match=f"{topic}-0 would end at 3, before it begins at 4"):
+        planned(bootstrap, subscribe=topic, **before)
     with pytest.raises(SourceError, match="offset 99 was asked for, and 0 to 10 are there") as lost:
         starts(startingOffsets=f'{{"{topic}": {{"0": 4, "1": 99}}}}')
     assert lost.value.code == "DATA_LOSS"
@@ -221,13 +219,58 @@ def test_topics_are_selected_by_name_by_pattern_and_by_partition(pair: Pair) -> 
     wait_until(lambda: len(resolved(bootstrap, subscribe=other)[other]) == 3, "new partitions")
 
 
+# --- micro-batches -------------------------------------------------------------------------------
+
+
+def test_micro_batches_of_a_limited_size_read_everything_once_also_in_partitions_that_come(pair: Pair) -> None:
+    topic, bootstrap = pair.topic("stream", partitions=2), pair.source.bootstrap
+    write(bootstrap, topic, numbered(40, partitions=2))
+    wanted = of_stream(bootstrap, subscribe=topic, startingOffsets="earliest")
+    seen: dict[int, list[Seen]] = {0: [], 1: [], 2: []}
+    with closing(Planner(wanted)) as planner:
+        at = planner.initial()
+        for _ in range(3):
+            past = planner.latest(at, 10)
+            assert sum(past.values()) - sum(at.values()) == 10
+            _take(bootstrap, planner.ranges(at, past), seen)
+            at = past
+        add_partitions(bootstrap, topic, 3)
+        write(bootstrap, topic, numbered(9, first=100, partitions=3))
+        wait_until(lambda: len(planner.latest()) == 3, "the new partition")
+        planner.end_with_now()
+        write(bootstrap, topic, numbered(3, first=200, partitions=3))
+        while (past := planner.latest(at, 10)) != at:
+            _take(bootstrap, planner.ranges(at, past), seen)
+            at = past
+    expected = by_librdkafka(bootstrap, topic)
+    late = {n: records[-1:] for n, records in expected.items()}
+    assert seen == {n: records[:-1] for n, records in expected.items()}, "all but what came after the end was fixed"
+    assert [[row[4] for row in late[n]] for n in range(3)] == [[b"v201"], [b"v202"], [b"v200"]]
+
+
+def _take(bootstrap: str, found: list[Range], seen: dict[int, list[Seen]]) -> None:
+    for each in found:
+        seen[each.tp.partition] += in_columns(bootstrap, each)
+
+
+def test_a_checkpoint_that_the_log_does_not_reach_or_a_partition_that_is_gone_is_a_loss(pair: Pair) -> None:
+    topic, bootstrap = pair.topic("back"), pair.source.bootstrap
+    write(bootstrap, topic, numbered(5))
+    here, gone = model.TopicPartition(topic, 0), model.TopicPartition(topic, 7)
+    for start, told in (({here: 9}, "the log ends at offset 5, and 9"), ({here: 5, gone: 1}, "the partition is gone")):
+        with closing(Planner(of_stream(bootstrap, subscribe=topic))) as planner, pytest.raises(SourceError, match=told):
+            planner.ranges(start, planner.latest(start, 10))
+        with closing(Planner(of_stream(bootstrap, subscribe=topic, failOnDataLoss="false"))) as planner:
+            assert planner.ranges(start, planner.latest(start, 10)) == []
+
+
 # --- loss ----------------------------------------------------------------------------------------
 
 
 def test_what_retention_took_is_an_error_that_names_the_offsets_or_left_out_if_so_asked(pair: Pair) -> None:
     topic, bootstrap = pair.topic("aged"), pair.source.bootstrap
     write(bootstrap, topic, numbered(30))
-    (whole,) = planned(bootstrap, options(bootstrap, subscribe=topic))
+    (whole,) = planned(bootstrap, subscribe=topic)
     delete_before(bootstrap, topic, {0: 12})
 
     with pytest.raises(SourceError, match="offsets 0 to 11 were to be read, and the log begins at 12") as lost:
@@ -245,7 +288,7 @@ def test_what_retention_took_is_an_error_that_names_the_offsets_or_left_out_if_s
 def test_a_topic_that_was_made_anew_is_not_read_by_its_name(pair: Pair) -> None:
     topic, bootstrap = pair.topic("anew"), pair.source.bootstrap
     write(bootstrap, topic, numbered(3))
-    (whole,) = planned(bootstrap, options(bootstrap, subscribe=topic))
+    (whole,) = planned(bootstrap, subscribe=topic)
     pair.source.delete_topic(topic)
     pair.source.create_topic(topic)
     wait_until(lambda: _id_of(bootstrap, topic) not in (model.NO_ID, whole.topic_id), "the broker knows the new topic")

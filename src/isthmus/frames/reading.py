@@ -9,13 +9,13 @@ for a while; all others are raised.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
 
 from isthmus.errors import BrokerRefused, BrokerUnreachable, SourceError
+from isthmus.frames.loop import Loop
 from isthmus.frames.offsets import earliest, judge
 from isthmus.frames.ranges import Loss, Range
 from isthmus.model import NO_ID, Cluster
@@ -29,8 +29,6 @@ _LIMITS = Limits(max_bytes=8 << 20, partition_bytes=4 << 20, wait_ms=500)
 _PATIENCE_S = 60.0
 _HEALS = codes.MOVING | {codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID}  # the last two: a broker that hears late
 
-_T = TypeVar("_T")
-
 
 class _Answer(NamedTuple):
     fetched: Fetched
@@ -40,7 +38,7 @@ class _Answer(NamedTuple):
 
 def read(cluster: Cluster, wanted: Range, *, headers: bool = True, fail_on_loss: bool = True) -> Iterator[Columns]:
     """All parts of the range; brokers are asked in a thread of its own."""
-    with _loop() as loop:
+    with closing(Loop()) as loop:
         asking = _Asking(Client(cluster), wanted, fail_on_loss)
         try:
             loop.run(asking.start())
@@ -48,32 +46,6 @@ def read(cluster: Cluster, wanted: Range, *, headers: bool = True, fail_on_loss:
                 yield from columns_of(answer.fetched, answer.low, wanted.end, headers, answer.batches)
         finally:
             loop.run(asking.close())
-
-
-class _Loop:
-    """An event loop that turns in another thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="isthmus-fetch", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-@contextmanager
-def _loop() -> Iterator[_Loop]:
-    loop = _Loop()
-    try:
-        yield loop
-    finally:
-        loop.close()
 
 
 class _Asking:
