@@ -173,6 +173,7 @@ class Flow:
     cut_from: tuple[str, ...] = ()  # aliases: as `cuts` for all topics, asked for by the file
     cuts: tuple[Cut, ...] = ()  # concluded from the other flows of the file
     tuning: Tuning = Tuning()
+    registers: bool = True  # False: another flow goes on exactly behind what this one brings, so nobody need know it
 
     @property
     def name(self) -> str:
@@ -208,7 +209,7 @@ class Flow:
     @property
     def keeps_register(self) -> bool:
         """Where names do not tell where a topic came from, whoever reads the target knows our batches by their id."""
-        return self.naming.policy != "default" or bool(self.all_cuts)
+        return self.registers and (self.naming.policy != "default" or bool(self.all_cuts))
 
     def transactional_id(self, lane: int, turn: int) -> str:
         return f"isthmus.{self.source.alias}.{lane}.{'ab'[turn]}"

@@ -23,6 +23,7 @@ from isthmus.cli.bench import bench
 from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
+from isthmus.cli.failover import failback, failover
 from isthmus.cli.groups import groups
 from isthmus.cli.plan import plan
 from isthmus.cli.positions import positions
@@ -47,6 +48,8 @@ app.command()(check)
 app.command()(positions)
 app.command()(groups)
 app.command()(verify)
+app.command()(failover)
+app.command()(failback)
 app.command()(adopt)
 app.command()(release)
 app.command()(pause)

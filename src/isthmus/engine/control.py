@@ -9,6 +9,7 @@ Keys, all JSON values:
     topic/<name>          ids of a source topic and its target, as first copied (I5)
     gap/<topic>/<p>/<n>   source offsets that were lost for good (I6)
     wish/<what>           what an operator asks: pause, throttle, settings
+    switch                which side clients work on, and how far a change of sides got (`switch`)
     heard                 the newest wish that the driver carried out or refused
     snapshot              progress up to a cut, so that a start reads only the tail
 

@@ -22,9 +22,11 @@ from isthmus.engine.orders import Assignment, Order, Receipt
 from isthmus.engine.registrar import Registrar
 from isthmus.engine.roster import Roster
 from isthmus.engine.writer import CONNECTOR
+from isthmus.errors import BrokerUnreachable, SourceError
 from isthmus.mm2.progress import java_partition, progress_key
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
 from isthmus.wire.transaction import speaks_second_protocol
 
@@ -79,6 +81,14 @@ class Dispatch:
         old_claims = dict.fromkeys(view.under("claim/"))
         if old_claims:
             await control.write(self._journal, old_claims)
+
+    async def see_ends(self, source: Client) -> dict[TopicPartition, int]:
+        """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""
+        try:
+            self.until = await settled_offsets(source, self._roster.lanes, LATEST, READ_COMMITTED)
+        except BrokerUnreachable as error:
+            raise SourceError(error.message, where=error.where) from error
+        return self.until
 
     async def make_order(
         self, lane: int, sources: list[TopicPartition], view: ControlView, topic_rates: Mapping[str, int], since: int

@@ -28,11 +28,11 @@ from isthmus.engine.scene import Scene
 from isthmus.engine.sides import reach, unconnected
 from isthmus.engine.steering import Steering
 from isthmus.engine.survey import beside, chosen_topics, refuse_nothing, refuse_own_copies, refuse_uncreatable
+from isthmus.engine.switch import SWITCH, halted
 from isthmus.engine.upkeep import Upkeep
-from isthmus.errors import BrokerUnreachable, IsthmusError, LoopError, RivalError, SourceError, TargetError, WireError
+from isthmus.errors import IsthmusError, LoopError, RivalError, SourceError, TargetError, WireError
 from isthmus.model import REGISTER, Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
-from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
 
 _SNAPSHOT_EVERY_S = 60.0
@@ -78,6 +78,7 @@ class Driver:
         self._stopping = asyncio.Event()
         self._standing: list[asyncio.Task[None]] = []
         self._rival: RivalError | None = None
+        self._halted: RivalError | None = None  # clients change sides: we end, and the flow is still ours to let go
         self._lanes: list[asyncio.Task[None]] = []
         self.gate = asyncio.Event()  # shut while lanes are dealt anew: no order is made
         self.gate.set()
@@ -186,6 +187,8 @@ class Driver:
             self.scene.note(word)
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
+        self._halted = halted(self.flow, self.view)
+        self._refuse_halt()
         self.steering.begin(until_caught_up=self._until_caught_up)
         await self._lease.acquire(self.view, take_over=self._take_over)
         self._standing.append(asyncio.ensure_future(self._lease.keep(self.scene.note)))
@@ -204,7 +207,7 @@ class Driver:
         self._roster.assign()
         await self._upkeep.first_round()
         if self._until_caught_up:
-            await self._see_ends()
+            self.scene.set_goals(await self.dispatch.see_ends(self._source))
         self.scene.show("running")
 
     async def _look_at_rights(self, names: list[str]) -> None:
@@ -226,15 +229,6 @@ class Driver:
         start, self._cursor = await self.journal.beginning(), await self.journal.end()
         for record in await self.journal.read(start, self._cursor):
             self.view.apply(record)
-
-    async def _see_ends(self) -> None:
-        """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""
-        try:
-            ends = await settled_offsets(self._source, self._roster.lanes, LATEST, READ_COMMITTED)
-        except BrokerUnreachable as error:
-            raise SourceError(error.message, where=error.where) from error
-        self.dispatch.until = ends
-        self.scene.set_goals(ends)
 
     # -- lanes ---------------------------------------------------------------------------------
 
@@ -286,8 +280,11 @@ class Driver:
             return await self._runner.run(order)
         finally:
             await self._hear_control()
-            if self._rival is not None:
-                raise self._rival
+            self._refuse_halt()
+
+    def _refuse_halt(self) -> None:
+        if (reason := self._rival or self._halted) is not None:
+            raise reason
 
     async def _make_order(self, lane: int) -> Order | None:
         """None when the lane has nothing to do."""
@@ -330,8 +327,7 @@ class Driver:
                     retry_at = time.monotonic() + _RETRY_REFUSED_EVERY_S
             except WireError as error:
                 self.scene.note(f"a cluster does not answer: {error}", once=True)
-            if self._rival is not None:
-                raise self._rival
+            self._refuse_halt()
             self.scene.show("stopping" if self._stopping.is_set() else "running")
             await asyncio.sleep(0.3)
 
@@ -390,6 +386,8 @@ class Driver:
             value = self.view.values.get(key, {})
             if key == "lease" and not self._lease.is_mine(value) and not value.get("released"):
                 self._rival = rival(self.flow, value)
+            elif key == SWITCH:
+                self._halted = halted(self.flow, self.view)
             elif key.startswith("wish/"):
                 self.steering.seen(key, record.offset)
             elif key.startswith("status/") and value.get("driver") == self._lease.driver:

@@ -9,6 +9,7 @@ is a transaction over *all* partitions that an old holder could write to, aborte
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 
@@ -68,7 +69,8 @@ class Fence:
         """Fence all ids that lanes of this flow ever had; the target itself may know of more than our record."""
         known = {self._flow.transactional_id(lane, turn) for lane in range(lanes) for turn in (0, 1)}
         prefix = self._flow.transactional_id(0, 0)[: -len("0.a")]
-        known |= await list_transactional_ids(self._client, prefix)
+        ours = re.compile(re.escape(prefix) + r"\d+\.[ab]")  # not those of a flow whose alias begins like ours: a, a.b
+        known |= {name for name in await list_transactional_ids(self._client, prefix) if ours.fullmatch(name)}
         await asyncio.gather(*(self.with_barrier(name, partitions) for name in sorted(known)))
 
     async def lane(

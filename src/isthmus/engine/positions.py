@@ -1,32 +1,21 @@
 """Positions of a flow, seen and changed from outside: what progress says, and writing it anew while nobody runs.
 
-What must stay true: a change is made only while we hold the flow's lease and after every id that could still write
-progress was fenced (I2), so no commit of an old lane can land behind it. A position lies within the source's log.
+What must stay true: a change is made only while the flow is held (`hold`). A position lies within the source's log.
 Records that were copied already and are behind a new position will be copied again: the caller shows that first.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from isthmus.engine.control import ControlView, never_run
-from isthmus.engine.control import write as write_control
-from isthmus.engine.fencing import Fence
-from isthmus.engine.lease import Lease
-from isthmus.engine.ledger import Ledger
-from isthmus.engine.letters import to_be_fenced
+from isthmus.engine.hold import Hold
 from isthmus.engine.sides import Sides
 from isthmus.errors import SourceError
 from isthmus.mm2.filters import choose
-from isthmus.mm2.policy import remote_topic
-from isthmus.mm2.progress import CONNECTOR, progress_pairs
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, settled_offsets
-from isthmus.wire.journal import Journal
-from isthmus.wire.transaction import speaks_second_protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +38,12 @@ class Positions(Sides):
 
     def __init__(self, flow: Flow) -> None:
         super().__init__(flow)
-        self._journal = Journal(self._target, flow.control_topic)
-        self._view = ControlView()
-        self._ledger = Ledger(self._target, flow.progress_topic, flow.source.alias, CONNECTOR)
+        self._hold = Hold(flow, self._target)
 
     async def read(self) -> list[Position]:
         """Every partition that the flow carries, with what is stored for it."""
-        await self._read_stored()
+        await self._hold.read()
+        stored = self._hold.ledger.positions
         partitions = [
             TopicPartition(name, number)
             for name in choose(self.flow, self._source.topics)
@@ -67,21 +55,12 @@ class Positions(Sides):
             Position(
                 topic=tp.topic,
                 partition=tp.partition,
-                next=self._ledger.positions.get(tp, -1),
+                next=stored.get(tp, -1),
                 log_start=begins[tp],
                 end=ends[tp],
             )
             for tp in partitions
         ]
-
-    async def _read_stored(self) -> None:
-        if self.flow.control_topic in self._target.topics:
-            start, end = await self._journal.beginning(), await self._journal.end()
-            for record in await self._journal.read(start, end):
-                self._view.apply(record)
-        if self.flow.progress_topic in self._target.topics:
-            await self._ledger.open(self._view.values.get("snapshot"))
-            await self._ledger.advance()
 
     async def write(self, changes: Mapping[TopicPartition, int | None]) -> None:
         """Store these positions; None forgets one. Refused while somebody drives the flow."""
@@ -91,45 +70,12 @@ class Positions(Sides):
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
         """Hold the flow as its driver would, with every id fenced that could still write progress."""
-        self._refuse_unknown()
-        lease = Lease(self.flow, self._journal)
-        await lease.acquire(self._view, take_over=False)
-        keeping = asyncio.ensure_future(lease.keep(lambda _: None))  # a fence may take longer than a lease lasts
-        try:
-            await self._fence()
+        async with self._hold.held("use `start` in the file to say where it begins"):
             yield
-        finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
-            await lease.release()
 
     async def store(self, changes: Mapping[TopicPartition, int | None]) -> None:
         """To be called while the flow is held."""
-        count = len(self._target.topics[self.flow.progress_topic].partitions)
-        for number, pairs in progress_pairs(CONNECTOR, self.flow.source.alias, changes, count).items():
-            await Journal(self._target, self.flow.progress_topic, number).append(pairs)
-        await self._ledger.advance()
-        await write_control(self._journal, {"snapshot": self._ledger.snapshot()})
-
-    def _refuse_unknown(self) -> None:
-        if self.flow.control_topic not in self._target.topics:
-            raise never_run(self.flow, "use `start` in the file to say where it begins")
-
-    async def _fence(self) -> None:
-        fence = Fence(
-            self._target,
-            self.flow,
-            second_protocol=speaks_second_protocol(self._target),
-            waiting=lambda _: None,
-        )
-        topics = {remote_topic(self.flow, tp.topic) for tp in self._ledger.positions} & set(self._target.topics)
-        everywhere = [
-            TopicPartition(name, number)
-            for name in sorted({*topics, self.flow.progress_topic})
-            for number in self._target.topics[name].partitions
-        ]
-        everywhere += to_be_fenced(self._target, self.flow)
-        await fence.everyone(int(self._view.values.get("fleet", {}).get("lanes", self.flow.lanes)), everywhere)
+        await self._hold.store(changes)
 
 
 def checked_changes(

@@ -12,10 +12,11 @@ that is gone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,25 @@ class Run:
 
     async def go(self) -> list[FlowStatus]:
         """Run to the end; returns the last status of each flow."""
+        with self._heeding_signals():
+            return await self._go()
+
+    @contextlib.contextmanager
+    def _heeding_signals(self) -> Iterator[None]:
+        """Only a main thread hears them; whoever runs flows in another one ends them in another way."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    async def _go(self) -> list[FlowStatus]:
         await asyncio.to_thread(refuse_unfit, self._options.master, self._flows, self._options.spark_conf)
         if self._signals:
             return []  # asked to end before anything began

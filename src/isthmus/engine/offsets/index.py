@@ -197,6 +197,18 @@ class Index:
                     return int(rows[0, 0]), int(rows[0, 1])
         return None
 
+    async def stretches(self, tp: TopicPartition) -> list[Span]:
+        """All that is on record of a partition, in as few spans as there are stretches without a hole."""
+        found: list[Span] = []
+        for entry in self._shelves[tp].entries if tp in self._shelves else ():
+            runs = await self._runs(tp, entry)
+            if found and found[-1].end == entry.start:
+                before = found.pop()
+                found.append(Span(tp, before.start, entry.end, _glue([before.runs, runs])))
+            else:
+                found.append(Span(tp, entry.start, entry.end, runs))
+        return found
+
     async def _runs(self, tp: TopicPartition, entry: Entry) -> Runs:
         """The runs of an entry, cut to the part of it that counts."""
         span = decode_value(tp, entry.first, await self._value(entry))

@@ -89,7 +89,11 @@ class GroupKeeper:
         """Upstream and downstream offset of every checkpoint."""
         return self._checkpoints or {}
 
-    async def _round(self, last: bool) -> None:
+    async def settle(self) -> list[Standing]:
+        """For a change of sides: everything is written now, and what a cluster refuses is raised."""
+        return await self._round(last=True)
+
+    async def _round(self, last: bool) -> list[Standing]:
         kept = self.flow.mm2_topics
         await self.index.catch_up()
         if kept.offset_syncs and self.index.changed and (last or time.monotonic() >= self._syncs_at):
@@ -107,6 +111,7 @@ class GroupKeeper:
         if last or now >= self._tidy_at:
             await self.index.tidy(self._translator.log_starts)
             self._tidy_at = now + _TIDY_EVERY_S
+        return standings
 
     # -- MirrorMaker 2's records ---------------------------------------------------------------
 
@@ -135,7 +140,7 @@ class GroupKeeper:
     async def _publish(self, standings: list[Standing]) -> None:
         known = self._checkpoints
         if known is None:
-            known = self._checkpoints = await self._read_checkpoints()
+            known = self._checkpoints = await self.read_checkpoints()
             self._written = dict(known)
         pairs, fresh = [], {}
         for one in standings:
@@ -147,7 +152,7 @@ class GroupKeeper:
         await self._append(self._target, checkpoints_topic(self.flow), pairs)
         known.update(fresh)
 
-    async def _read_checkpoints(self) -> dict[Place, tuple[int, int]]:
+    async def read_checkpoints(self) -> dict[Place, tuple[int, int]]:
         """What an earlier run, or MirrorMaker 2, has published."""
         journal = Journal(self._target, checkpoints_topic(self.flow))
         found: dict[Place, tuple[int, int]] = {}
@@ -177,8 +182,8 @@ class GroupKeeper:
         states = await list_groups(self._target)
         idle = [group for group in by_group if states.get(group, "") in IDLE]
         there = await committed_offsets(self._target, idle)
-        for group in idle:
-            due = {one.target: one for one in by_group[group] if self._is_due(one, there.get(group, {}))}
+        for group in (name for name in idle if name in there):  # one that moves to another broker is not known now
+            due = {one.target: one for one in by_group[group] if self._is_due(one, there[group])}
             if due:
                 await self._commit(group, due)
 
@@ -196,7 +201,7 @@ class GroupKeeper:
         for tp, one in due.items():
             if tp not in refused:
                 self._written[group, tp] = one.committed.offset, one.translated
-        bad = set(refused.values()) - {codes.UNKNOWN_MEMBER_ID, *codes.MOVING}
+        bad = set(refused.values()) - {codes.UNKNOWN_MEMBER_ID, *codes.MOVING, *codes.COORDINATOR_MOVING}
         if bad:  # a member that came just now is the business of the next round
             rights = {
                 codes.GROUP_AUTHORIZATION_FAILED: f"group {group}",

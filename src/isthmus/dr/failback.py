@@ -1,0 +1,390 @@
+"""`isthmus failback`: the old source is back; what clients wrote on the target crosses to it, then they follow.
+
+What must stay true. The flow back begins at the freeze, exactly. What the old source holds beyond the freeze never
+crossed: it is listed, and kept in side topics or left out by choice, never silently. The original flow goes on behind
+everything that came back, so no record crosses twice. Until the last step clients work on the target, and every step
+may be repeated; the state is on record in the target's control topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from isthmus.dr.groups import Lift, Movers, index_of
+from isthmus.dr.leftover import leftovers, refuse_undecided
+from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
+from isthmus.dr.scene import Scene, now_ms
+from isthmus.dr.values import FAILBACK, KEEP, GroupPlace, Leftover, Options, Plan, Report, Row, Tell
+from isthmus.dr.waiting import behind_of, busy_groups, driver_of, log_starts, patiently, quiet_ends, until_left
+from isthmus.engine.hold import Hold
+from isthmus.engine.offsets.translate import Standing
+from isthmus.engine.sides import clients
+from isthmus.engine.switch import RETURNED, RETURNING, SWITCHED, Place
+from isthmus.errors import IsthmusError, RivalError, SourceError, TargetError
+from isthmus.model import NO_ID, Flow, TopicPartition
+from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
+
+Places = dict[TopicPartition, Place]
+
+
+def fail_back(flow: Flow, options: Options, tell: Tell = lambda _: None) -> Report:
+    """Bring clients back to the source; goes on where an earlier attempt ended."""
+    return asyncio.run(_fail_back(flow, options, tell))
+
+
+def plan_failback(flow: Flow, options: Options) -> Plan:
+    """What `fail_back` would do. Raises what it would refuse at once, and changes nothing."""
+    return asyncio.run(_plan(flow, options))
+
+
+async def _plan(flow: Flow, options: Options) -> Plan:
+    async with clients(flow) as (source, target):
+        scene = Scene(flow, options, lambda _: None, source, target)
+        await scene.open()
+        refuse_senseless(scene)
+        return Plan(
+            flow=flow.name,
+            kind=FAILBACK,
+            phase=scene.state.phase,
+            source_alive=True,
+            driven_by=await driver_of(scene.hold),
+            rows=await _back_rows(scene),
+            groups=await busy_groups(flow, target, set(scene.remotes.values())),
+            never_crossed=tuple(await leftovers(scene)),
+        )
+
+
+async def _fail_back(flow: Flow, options: Options, tell: Tell) -> Report:
+    async with clients(flow) as (source, target):
+        scene = Scene(flow, options, tell, source, target)
+        await scene.open()
+        refuse_senseless(scene)
+        if options.two_way:
+            return await _rejoin(scene)
+        return await _Return(scene).run()
+
+
+def last_failback(flow: Flow, options: Options) -> Report:
+    """The report of a failback that is done, for whoever lost it, or was interrupted."""
+    return asyncio.run(_last(flow, options))
+
+
+async def _last(flow: Flow, options: Options) -> Report:
+    async with clients(flow) as (source, target):
+        scene = Scene(flow, options, lambda _: None, source, target)
+        await scene.open()
+        if scene.switch is None or scene.switch.phase != RETURNED or not scene.source_alive:
+            raise RivalError(
+                f"there is no report of a failback of {flow.name}, or the source does not answer",
+                where=f"cluster {flow.target.alias}, topic {flow.control_topic}",
+                hint="`isthmus failback --dry-run` shows what it would do",
+                code="NOT_FAILED_OVER",
+            )
+        return await _Return(scene).last_report()
+
+
+def refuse_senseless(scene: Scene) -> None:
+    """What cannot be meant, before anything is changed."""
+    flow, switch = scene.flow, scene.switch
+    where = f"cluster {flow.target.alias}, topic {flow.control_topic}"
+    if switch is None or switch.phase not in (SWITCHED, RETURNING):
+        unfinished = switch is not None and switch.is_halted
+        raise RivalError(
+            f"flow {flow.name} was not failed over" + (" to its end" if unfinished else ": clients work on the source"),
+            where=where,
+            hint="`isthmus failover` " + ("goes on with it" if unfinished else "comes first"),
+            code="NOT_FAILED_OVER",
+        )
+    if not scene.source_alive:
+        raise SourceError(
+            f"cluster {flow.source.alias} does not answer",
+            where=f"flow {flow.name}, {', '.join(flow.source.bootstrap)}",
+            hint="clients stay where they are; ask again when it is back",
+            code="SOURCE_GONE",
+        )
+    for name in sorted({tp.topic for tp in switch.places}):
+        _refuse_other(scene, name)
+
+
+def _refuse_other(scene: Scene, name: str) -> None:
+    record = scene.hold.view.values.get(f"topic/{name}", {})
+    now = scene.source.topic_id(name)
+    if name not in scene.source.topics or (now != NO_ID and str(now) != record.get("source_id", str(now))):
+        gone = name not in scene.source.topics
+        raise SourceError(
+            f"topic {name} on {scene.flow.source.alias} is " + ("gone" if gone else "another one than before"),
+            where=f"flow {scene.flow.name}",
+            hint="what was copied from it is on the target alone: replicate the target to the rebuilt cluster with a "
+            "flow of its own, then switch clients over by `isthmus failover` of that flow",
+            code="SOURCE_RECREATED",
+        )
+
+
+# -- the way back ----------------------------------------------------------------------------------
+
+
+class _Return:
+    """One failback, step by step."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._mirror = mirror_of(scene.flow, scene.remotes)
+        self._back = Hold(self._mirror, scene.source)  # the mirror's record is on the cluster that we go back to
+        self._left: list[Leftover] = []
+
+    async def run(self) -> Report:
+        await self._look()
+        await self._aside()
+        await self._prepare()
+        await self._carry("carry")
+        ends = await self._writers()
+        await self._carry("drain")
+        return await self._return(ends)
+
+    async def _look(self) -> None:
+        scene = self._scene
+        scene.begin("look")
+        if not scene.state.done("look"):
+            # Old writers that came back with the cluster would write between what comes back.
+            await quiet_ends(scene.source, list(scene.state.places), scene.options, scene.tell, self._old_writers())
+        self._left = await leftovers(scene)
+        refuse_undecided(scene, self._left)
+        if not scene.state.done("look"):
+            choice = scene.options.never_crossed
+            await scene.stamp("look", phase=RETURNING, never_crossed=choice)
+        scene.end("look", f"{sum(one.records for one in self._left):,} records never crossed")
+
+    async def _aside(self) -> None:
+        scene = self._scene
+        if scene.state.done("aside"):
+            return
+        if self._left and scene.state.never_crossed == KEEP:
+            scene.begin("aside", "into side topics")
+            names = {one.topic for one in self._left}
+            side = side_of(scene.flow, {name: scene.remotes[name] for name in names})
+            if not scene.state.done("aside begun"):
+                starts = {TopicPartition(one.topic, one.partition): one.first for one in self._left}
+                ends = await settled_offsets(scene.source, self._partitions(names), LATEST, READ_COMMITTED)
+                await seed(side, scene.source, scene.target, {**ends, **starts})
+                await scene.stamp("aside begun")
+            await scene.options.carry(side)
+            scene.end("aside", ", ".join(self._side_topics()))
+        await scene.stamp("aside", places=await self._places_back())
+
+    def _partitions(self, names: set[str]) -> list[TopicPartition]:
+        return [TopicPartition(name, n) for name in names for n in self._scene.source.topics[name].partitions]
+
+    def _side_topics(self) -> list[str]:
+        return sorted({f"{self._scene.remotes[one.topic]}.{SIDE}" for one in self._left})
+
+    async def _places_back(self) -> Places:
+        """With where the old source ends before anything comes back."""
+        places = self._scene.state.places
+        ends = await settled_offsets(self._scene.source, list(places), LATEST)
+        return {tp: place._replace(back=ends[tp]) for tp, place in places.items()}
+
+    async def _prepare(self) -> None:
+        scene = self._scene
+        if scene.state.done("prepare"):
+            await self._back.read()
+            return
+        scene.begin("prepare")
+        places, copies = scene.state.places, scene.copies()
+        starts = {copies[tp]: place.target for tp, place in places.items()}
+        await seed(self._mirror, scene.target, scene.source, starts)
+        await self._back.read()
+        if self._has_indexes():
+            forth, back = index_of(scene.flow, scene.target), index_of(self._mirror, scene.source)
+            await reflect(
+                forth, back, [Border(tp, copies[tp], 0, -1, each.source, each.target) for tp, each in places.items()]
+            )
+        await scene.stamp("prepare")
+        scene.end("prepare", f"flow {self._mirror.name} begins at the freeze")
+
+    def _has_indexes(self) -> bool:
+        here, there = self._scene.flow.index_topic, self._mirror.index_topic
+        return here in self._scene.target.topics and there in self._scene.source.topics
+
+    async def _carry(self, step: str) -> None:
+        scene = self._scene
+        scene.begin(step, f"copying {self._mirror.name}")
+        await scene.options.carry(self._mirror)
+        await scene.stamp(step)
+        scene.end(step)
+
+    async def _writers(self) -> dict[TopicPartition, int]:
+        scene = self._scene
+        scene.begin("writers", f"stop whoever writes on {scene.flow.target.alias}")
+        ends = await quiet_ends(scene.target, self._copies(), scene.options, scene.tell, self._busy_writers())
+        scene.end("writers")
+        return ends
+
+    def _copies(self) -> list[TopicPartition]:
+        names = sorted({copy.topic for copy in self._scene.copies().values()})
+        return [TopicPartition(name, n) for name in names for n in sorted(self._scene.target.topics[name].partitions)]
+
+    def _old_writers(self) -> Callable[[str], IsthmusError]:
+        return lambda text: SourceError(
+            f"somebody writes to the old source: {text}",
+            where=f"cluster {self._scene.flow.source.alias}",
+            hint="writers belong to the target until clients are back: stop these; nothing was changed",
+            code="WRITERS",
+        )
+
+    def _busy_writers(self) -> Callable[[str], IsthmusError]:
+        return lambda text: TargetError(
+            f"writers did not stop: {text}",
+            where=f"cluster {self._scene.flow.target.alias}",
+            hint="stop them, then ask again: the failback goes on here; clients stay where they are",
+            code="WRITERS",
+        )
+
+    # -- the last steps --------------------------------------------------------------------------
+
+    async def _return(self, ends: Mapping[TopicPartition, int]) -> Report:
+        scene = self._scene
+        async with self._back.held("", take_over=False):
+            await self._back.ledger.advance()
+            await self._refuse_behind(ends)
+            groups, notes = await self._groups()
+            async with scene.hold.held("", take_over=False):
+                await self._go_on()
+                await scene.stamp("return", phase=RETURNED)
+        scene.end("return", f"clients may start on {scene.flow.source.alias}; start the flow with `isthmus run`")
+        return self._report(groups, notes)
+
+    async def _refuse_behind(self, ends: Mapping[TopicPartition, int]) -> None:
+        scene = self._scene
+        now = await settled_offsets(scene.target, list(ends), LATEST)
+        begins = await log_starts(scene.target, list(ends))
+        behind = await behind_of(self._back, now, begins)
+        if behind:
+            tp = min(behind)
+            raise TargetError(
+                f"{tp} has {behind[tp]} offsets that have not come back: somebody writes again, or it has stopped",
+                where=f"cluster {scene.flow.target.alias}, flow {self._mirror.name}",
+                hint="stop all writers and run the command again: it goes on here",
+                code="NOT_DRAINED",
+            )
+
+    async def _groups(self) -> tuple[list[GroupPlace], list[str]]:
+        scene = self._scene
+        scene.begin("groups")
+        remotes = {remote: name for name, remote in scene.remotes.items()}
+        movers = Movers(self._mirror, scene.target, scene.source, remotes, self._back.ledger.positions)
+        if not movers.can_translate:
+            return [], ["the flow keeps no index of offsets (mm2_topics): groups were not moved"]
+        await until_left(scene.flow, scene.target, set(remotes), scene.options, scene.tell, self._consumers())
+        lift = await self._beyond_leftover()
+        found = await patiently(lambda: movers.move(lift))
+        await scene.stamp("groups")
+        scene.end("groups", f"{len(found)} places of {len({one.group for one in found})} groups")
+        return found, movers.notes
+
+    async def _beyond_leftover(self) -> Lift:
+        """A group that has read all copies goes on behind what never crossed, not in it."""
+        scene, last = self._scene, index_of(self._scene.flow, self._scene.target)
+        await last.catch_up()
+        bounds: dict[TopicPartition, tuple[int, int]] = {}
+        for tp, place in scene.state.places.items():
+            found = await last.at_or_below(tp, place.source)
+            bounds[tp] = (place.source if found is None else found[0], place.back)
+
+        def lifted(one: Standing) -> int:
+            low, back = bounds.get(one.target, (0, 0))
+            return back if low <= one.translated < back else one.translated
+
+        return lifted
+
+    def _consumers(self) -> Callable[[str], IsthmusError]:
+        return lambda text: TargetError(
+            text,
+            where=f"cluster {self._scene.flow.target.alias}",
+            hint="stop them and run the command again: it goes on here; or let them be with --move-active",
+            code="CONSUMERS",
+        )
+
+    async def _go_on(self) -> None:
+        """The original flow goes on behind what came back, and knows where that is on the other side."""
+        scene = self._scene
+        partitions = self._partitions(set(scene.remotes) & set(scene.source.topics))
+        once = replace(scene.options, quiet_s=0.0)  # nobody writes; but what is open could still be committed
+        ends = await quiet_ends(scene.source, partitions, once, scene.tell, self._old_writers())
+        await scene.hold.store(ends)
+        if not self._has_indexes():
+            return
+        places, copies, back = scene.state.places, scene.copies(), self._back.ledger.positions
+        forth, mirrored = index_of(scene.flow, scene.target), index_of(self._mirror, scene.source)
+        borders = [
+            Border(copies[tp], tp, each.target, each.source, back.get(copies[tp], 0), ends[tp])
+            for tp, each in places.items()
+            if tp in ends
+        ]
+        await reflect(mirrored, forth, borders)
+
+    async def last_report(self) -> Report:
+        """Of a failback that is done, from what is on record."""
+        self._left = await leftovers(self._scene)
+        return self._report([], ["places of groups: `isthmus groups` lists them"])
+
+    def _report(self, groups: list[GroupPlace], notes: list[str]) -> Report:
+        scene, switch = self._scene, self._scene.state
+        places = switch.places
+        times = dict(switch.steps)
+        kept = self._left and switch.never_crossed == KEEP
+        return Report(
+            flow=scene.flow.name,
+            kind=FAILBACK,
+            began_ms=times["look"],
+            ended_ms=times["return"],
+            to=scene.flow.source.alias,
+            bootstrap=scene.flow.source.bootstrap,
+            rows=tuple(scene.rows({tp: place._replace(seen_end=place.back) for tp, place in places.items()})),
+            groups=tuple(groups),
+            steps=switch.steps,
+            never_crossed=tuple(self._left),
+            side_topics=tuple(self._side_topics()) if kept else (),
+            notes=tuple(notes),
+        )
+
+
+async def _back_rows(scene: Scene) -> tuple[Row, ...]:
+    """Copies, and what is new in them since the freeze."""
+    copies, places = scene.copies(), scene.state.places
+    ends = await settled_offsets(scene.target, [copies[tp] for tp in places if tp in copies], LATEST, READ_COMMITTED)
+    return tuple(
+        Row(
+            topic=copies[tp].topic,
+            partition=tp.partition,
+            target_topic=tp.topic,
+            copied=place.target,
+            source_end=ends[copies[tp]],
+            target_end=place.back,
+        )
+        for tp, place in sorted(places.items())
+        if tp in copies
+    )
+
+
+async def _rejoin(scene: Scene) -> Report:
+    """Both directions have flows: the one back has run all the time, this one just goes on where it was frozen."""
+    began = now_ms()
+    left = await leftovers(scene)
+    await scene.stamp("look", phase=RETURNING)
+    await scene.record(replace(scene.state.with_step("return", now_ms()), phase=RETURNED))
+    scene.end("return", "the flow may run again; what never crossed crosses then")
+    return Report(
+        flow=scene.flow.name,
+        kind=FAILBACK,
+        began_ms=began,
+        ended_ms=now_ms(),
+        to=scene.flow.source.alias,
+        bootstrap=scene.flow.source.bootstrap,
+        rows=(),
+        groups=(),
+        steps=scene.state.steps,
+        never_crossed=tuple(left),
+        notes=(f"move clients with `isthmus failover` of flow {scene.flow.target.alias}->{scene.flow.source.alias}",),
+    )

@@ -1,0 +1,163 @@
+"""Waiting for people and programs before clients change sides: writers that stop, copies that catch up, consumers
+that leave.
+
+What must stay true: writers count as stopped only when no log grew for the whole time asked for and no transaction is
+open, because what an open one holds could still be committed. Nothing here changes a cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from isthmus.dr.values import WAITS, Options, Step, Tell
+from isthmus.engine import control
+from isthmus.engine.hold import Hold
+from isthmus.errors import BrokerUnreachable, IsthmusError
+from isthmus.mm2.filters import GroupFilter
+from isthmus.model import Flow, TopicPartition
+from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, settled_offsets
+from isthmus.wire.groups import IDLE, committed_offsets, list_groups
+
+_LOOK_EVERY_S = 0.2
+_TELL_EVERY_S = 2.0
+_SHOWN = 5
+_COORDINATORS_S = 60.0
+
+Ends = dict[TopicPartition, int]
+T = TypeVar("T")
+
+
+class Waiting:
+    """Tells now and then what is being waited for, and gives up after the patience of the options."""
+
+    def __init__(self, step: str, options: Options, tell: Tell) -> None:
+        self._step = step
+        self._tell = tell
+        self._options = options
+        self._until = time.monotonic() + options.patience_s
+        self._told_at = time.monotonic()
+
+    async def pause(self, text: str, give_up: Callable[[str], IsthmusError]) -> None:
+        now = time.monotonic()
+        if now > self._until:
+            raise give_up(f"not within {self._options.patience_s:.0f} s: {text}")
+        if now >= self._told_at:
+            self._told_at = now + _TELL_EVERY_S
+            self._tell(Step(name=self._step, state=WAITS, text=text, at=time.time()))
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def quiet_ends(
+    client: Client,
+    partitions: Sequence[TopicPartition],
+    options: Options,
+    tell: Tell,
+    give_up: Callable[[str], IsthmusError],
+) -> Ends:
+    """The ends of these logs, once nobody writes any more."""
+    waiting = Waiting("writers", options, tell)
+    seen: Ends = {}
+    since = time.monotonic()
+    while True:
+        ends = await settled_offsets(client, partitions, LATEST)
+        stable = await settled_offsets(client, partitions, LATEST, READ_COMMITTED)
+        grown = sorted(tp for tp in partitions if ends[tp] != seen.get(tp, ends[tp]))
+        open_ = sorted(tp for tp in partitions if stable[tp] < ends[tp])
+        if grown or open_ or not seen:
+            since = time.monotonic()
+        elif time.monotonic() - since >= options.quiet_s:
+            return ends
+        seen = ends
+        told = f"{_named(grown)} still grow" if grown else f"open transactions in {_named(open_)}" if open_ else ""
+        await waiting.pause(told or f"quiet for less than {options.quiet_s:g} s", give_up)
+
+
+async def until_copied(
+    hold: Hold, goals: Ends, begins: Ends, options: Options, tell: Tell, give_up: Callable[[str], IsthmusError]
+) -> None:
+    """Until progress says that everything below the goals is on the target."""
+    waiting = Waiting("drain", options, tell)
+    while behind := await behind_of(hold, goals, begins):
+        left = sum(behind.values())
+        await waiting.pause(f"{left:,} offsets to copy in {_named(sorted(behind))}", give_up)
+
+
+async def behind_of(hold: Hold, goals: Ends, begins: Ends) -> Ends:
+    """Partitions whose copies lack something, and how many offsets."""
+    await hold.read()
+    stored = hold.ledger.positions
+    return {tp: goal - stored.get(tp, begins[tp]) for tp, goal in goals.items() if stored.get(tp, begins[tp]) < goal}
+
+
+async def log_starts(client: Client, partitions: Sequence[TopicPartition]) -> Ends:
+    return await settled_offsets(client, partitions, EARLIEST)
+
+
+async def driver_of(hold: Hold) -> str:
+    """Who drives the flow now, told by a lease that is renewed while we look; empty: nobody."""
+    await hold.hear()
+    seen, until = _lease(hold), time.monotonic() + control.LEASE_DEAD_AFTER_S
+    while seen and time.monotonic() < until:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        await hold.hear()
+        if _lease(hold) not in ("", seen):
+            lease = hold.view.values["lease"]
+            return f"process {lease.get('pid')} on {lease.get('host')}"
+    return ""
+
+
+def _lease(hold: Hold) -> str:
+    lease = hold.view.values.get("lease", {"released": True})
+    return "" if lease.get("released") else f"{lease.get('driver')} {lease.get('count')}"
+
+
+async def until_left(
+    flow: Flow, client: Client, topics: set[str], options: Options, tell: Tell, give_up: Callable[[str], IsthmusError]
+) -> None:
+    """Until nobody works in the groups that read these topics; not at all if the options say so."""
+    waiting = Waiting("groups", options, tell)
+    while not options.move_active and (busy := await busy_groups(flow, client, topics)):
+        await waiting.pause(f"consumers still work on {client.cluster.alias}: {_named(sorted(busy))}", give_up)
+
+
+async def busy_groups(flow: Flow, client: Client, topics: set[str]) -> dict[str, str]:
+    """Groups of the flow that have members and places in these topics, with their states."""
+    return await patiently(lambda: _busy_groups(flow, client, topics))
+
+
+async def _busy_groups(flow: Flow, client: Client, topics: set[str]) -> dict[str, str]:
+    wanted = GroupFilter(flow.groups.include, flow.groups.exclude)
+    states = {name: state for name, state in (await list_groups(client)).items() if wanted.matches(name)}
+    busy = [name for name, state in states.items() if state not in IDLE]
+    places = await committed_offsets(client, busy)
+    return {name: states[name] for name in busy if any(tp.topic in topics for tp in places.get(name, {}))}
+
+
+def _named(things: Sequence[object]) -> str:
+    shown = ", ".join(str(each) for each in things[:_SHOWN])
+    return shown + (f" and {len(things) - _SHOWN} more" if len(things) > _SHOWN else "")
+
+
+async def eventually(asked: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while not await asked():
+        if time.monotonic() > until:
+            return False
+        await asyncio.sleep(_LOOK_EVERY_S)
+    return True
+
+
+async def patiently(work: Callable[[], Awaitable[T]]) -> T:
+    """Coordinators of groups load for seconds, and move; what is asked of them here may be asked again."""
+    until = time.monotonic() + _COORDINATORS_S
+    while True:
+        try:
+            return await work()
+        except BrokerUnreachable:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(_LOOK_EVERY_S)

@@ -1,0 +1,115 @@
+"""Which side clients work on: the state of a failover, on record in the control topic of the flow that it concerns.
+
+    draining    a switchover has begun; the flow still copies
+    frozen      the flow may not copy any more; groups are being moved
+    switched    clients work on the target; the flow stays frozen
+    returning   a failback has begun; the flow stays frozen
+    returned    clients work on the source again; the flow may run
+
+What must stay true: a driver that hears of a freeze ends, and none starts while the flow is frozen: what clients write
+on the target must never mix with copies. The state also has, for each partition, where both logs stood at the
+freeze: a failback begins there. Changing sides is left to `isthmus.dr`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from isthmus.engine.control import ControlView
+from isthmus.errors import RivalError
+from isthmus.model import Flow, TopicPartition
+
+SWITCH = "switch"  # key in the control topic
+DRAINING, FROZEN, SWITCHED = "draining", "frozen", "switched"
+RETURNING, RETURNED = "returning", "returned"
+_HALTED = frozenset({FROZEN, SWITCHED, RETURNING})
+
+
+class Place(NamedTuple):
+    """A partition at the freeze. Offsets of -1: not known."""
+
+    source: int  # everything below is on the target
+    target: int  # the end of the copy: what clients write there begins here
+    seen_end: int = -1  # the source's end, as it was last heard of
+    back: int = -1  # the source's end when it came back: what a failback brings begins here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """The state; `steps` says what was done, and when (milliseconds)."""
+
+    phase: str
+    kind: str  # "switchover" | "failover"
+    decided_ms: int
+    by: str  # user and host
+    places: Mapping[TopicPartition, Place] = field(default_factory=dict)
+    steps: tuple[tuple[str, int], ...] = ()
+    never_crossed: str = ""  # what a failback does with it
+    heard_ms: int = 0  # when the source was last heard of, if it did not answer
+
+    @property
+    def is_halted(self) -> bool:
+        return self.phase in _HALTED
+
+    def done(self, step: str) -> bool:
+        return any(name == step for name, _ in self.steps)
+
+    def with_step(self, step: str, now_ms: int) -> Switch:
+        return self if self.done(step) else replace(self, steps=(*self.steps, (step, now_ms)))
+
+    def as_value(self) -> dict[str, Any]:
+        topics: dict[str, list[list[int]]] = {}
+        for tp, place in self.places.items():
+            topics.setdefault(tp.topic, []).append([tp.partition, *place])
+        return {
+            "phase": self.phase,
+            "kind": self.kind,
+            "decided_ms": self.decided_ms,
+            "by": self.by,
+            "places": topics,
+            "steps": [list(step) for step in self.steps],
+            "never_crossed": self.never_crossed,
+            "heard_ms": self.heard_ms,
+        }
+
+
+def switch_of(view: ControlView) -> Switch | None:
+    """The state on record; None: clients never changed sides."""
+    value = view.values.get(SWITCH)
+    if value is None:
+        return None
+    return Switch(
+        phase=value["phase"],
+        kind=value["kind"],
+        decided_ms=int(value["decided_ms"]),
+        by=value["by"],
+        places={
+            TopicPartition(topic, row[0]): Place(*row[1:])
+            for topic, rows in value.get("places", {}).items()
+            for row in rows
+        },
+        steps=tuple((name, at) for name, at in value.get("steps", ())),
+        never_crossed=value.get("never_crossed", ""),
+        heard_ms=int(value.get("heard_ms", 0)),
+    )
+
+
+def halted(flow: Flow, view: ControlView) -> RivalError | None:
+    """The reason why this flow may not copy now."""
+    switch = switch_of(view)
+    if switch is None or not switch.is_halted:
+        return None
+    words = {
+        FROZEN: ("is being failed over", "`isthmus failover` goes on with it"),
+        SWITCHED: ("was failed over", "`isthmus failback` brings clients back and lets it go on"),
+        RETURNING: ("is being failed back", "`isthmus failback` goes on with it"),
+    }
+    what, hint = words[switch.phase]
+    return RivalError(
+        f"flow {flow.name} {what} ({switch.kind} by {switch.by}): clients work on {flow.target.alias}",
+        where=f"cluster {flow.target.alias}, topic {flow.control_topic}",
+        hint=hint,
+        code="FAILED_OVER",
+    )
