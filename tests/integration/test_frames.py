@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import TypeVar
 
 import pytest
+from tests.faulty import Fault, FaultProxy
 from tests.integration.framed import Seen, by_librdkafka, cluster_at, in_columns, of_stream, planned, resolved
 from tests.integration.sources import (
     CODECS,
@@ -24,6 +26,8 @@ from tests.integration.sources import (
     wait_until,
     write,
 )
+from tests.integration.tunnelled import tunnel
+from tests.property.test_columns import rows
 
 from isthmus import model
 from isthmus.errors import ConfigError, SourceError
@@ -106,6 +110,26 @@ def test_an_answer_that_is_cut_is_read_on_and_headers_may_be_left_out(
     assert [offset for part in parts for offset in part.offset.tolist()] == list(range(11, 290))
     assert {part.headers for part in parts} == {None}
     assert len(parts) > 5
+
+
+def test_reading_goes_on_at_the_exact_record_when_connections_are_reset(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, bootstrap = pair.topic("resets"), pair.source.bootstrap
+    write(bootstrap, topic, numbered(300, headers=[("h", b"x" * 100)]), batch_num_messages=10)
+    monkeypatch.setattr("isthmus.frames.reading._LIMITS", Limits(max_bytes=3000, partition_bytes=3000))
+    expected = by_librdkafka(bootstrap, topic)[0]
+    # Brokers tell their own addresses; through a tunnel, every connection goes by way of the proxy.
+    with tunnel("listens") as way, FaultProxy(way.tunnel.port) as proxy:
+        cluster = dataclasses.replace(way, tunnel=dataclasses.replace(way.tunnel, port=proxy.port)).to(
+            cluster_at(bootstrap)
+        )
+        proxy.fault = Fault(reset_after=20_000)
+        wanted = Range(tp=model.TopicPartition(topic, 0), low=0, end=300)
+        seen = [row for part in read(cluster, wanted) for row in rows(part)]
+    assert [row[0] for row in seen] == [row[0] for row in expected]
+    assert [row[2] for row in seen] == [row[3] for row in expected]
+    assert len(proxy.sent) > 3, f"{len(proxy.sent)}: connections were reset, and made again"
 
 
 # --- where to begin ------------------------------------------------------------------------------
