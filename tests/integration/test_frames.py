@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import dataclasses
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import TypeVar
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from tests.faulty import Fault, FaultProxy
+from tests.integration.framed import Seen, by_librdkafka, cluster_at, in_columns, of_stream, planned, resolved
 from tests.integration.sources import (
     CODECS,
     PATIENCE_S,
@@ -20,18 +21,16 @@ from tests.integration.sources import (
     add_partitions,
     delete_before,
     numbered,
-    partition_count,
     producer,
     send,
     wait_until,
     write,
 )
+from tests.integration.tunnelled import tunnel
 from tests.property.test_columns import rows
 
 from isthmus import model
 from isthmus.errors import ConfigError, SourceError
-from isthmus.frames.jsons import written
-from isthmus.frames.options import Options, read_options
 from isthmus.frames.planning import Planner
 from isthmus.frames.ranges import Range
 from isthmus.frames.reading import read
@@ -41,43 +40,6 @@ from isthmus.wire.fetch import Limits
 pytestmark = pytest.mark.integration
 
 _T = TypeVar("_T")
-Seen = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-
-
-def by_librdkafka(bootstrap: str, topic: str) -> dict[int, list[Seen]]:
-    """Offset, type of the time, time, key, value and headers of every committed record, by partition."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "frames", "enable.auto.commit": False, "log_level": 2}
-    more = {"enable.partition.eof": True, "isolation.level": "read_committed", "fetch.wait.max.ms": 20}
-    consumer = Consumer(settings | more)
-    found: dict[int, list[Seen]] = {n: [] for n in range(partition_count(bootstrap, topic))}
-    waiting = set(found)
-    consumer.assign([TopicPartition(topic, n, OFFSET_BEGINNING) for n in found])
-    deadline = time.monotonic() + 2 * PATIENCE_S
-    while waiting:
-        assert time.monotonic() < deadline, f"{topic} cannot be read to its end"
-        for message in consumer.consume(1000, 0.2):
-            error, number = message.error(), message.partition() or 0
-            if error is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                waiting.discard(number)
-                continue
-            kind, ms = message.timestamp()
-            place = message.offset() or 0
-            found[number].append((place, kind - 1, ms, message.key(), message.value(), list(message.headers() or [])))
-    consumer.close()
-    return found
-
-
-def in_columns(bootstrap: str, wanted: Range, **how: bool) -> list[Seen]:
-    found: list[Seen] = []
-    for part in read(cluster_at(bootstrap), wanted, **how):
-        kinds = part.time_type.tolist()
-        found += [(row[0], kind, *row[1:]) for row, kind in zip(rows(part), kinds, strict=True)]
-    return found
-
-
-def cluster_at(bootstrap: str) -> model.Cluster:
-    return model.Cluster(alias="east", bootstrap=(bootstrap,))
 
 
 def asked(bootstrap: str, ask: Callable[[Client], Awaitable[_T]]) -> _T:
@@ -90,26 +52,6 @@ def asked(bootstrap: str, ask: Callable[[Client], Awaitable[_T]]) -> _T:
             client.close()
 
     return asyncio.run(work())
-
-
-def options(bootstrap: str, **given: str) -> Options:
-    return read_options({"kafka.bootstrap.servers": bootstrap, **given}, streaming=False)
-
-
-def of_stream(bootstrap: str, **given: str) -> Options:
-    return read_options({"kafka.bootstrap.servers": bootstrap, **given}, streaming=True)
-
-
-def planned(bootstrap: str, **given: str) -> list[Range]:
-    """The ranges of a batch with these options."""
-    with closing(Planner(options(bootstrap, **given))) as planner:
-        return planner.batch()
-
-
-def resolved(bootstrap: str, **given: str) -> dict[str, dict[str, int]]:
-    """Where a batch with these options begins."""
-    with closing(Planner(options(bootstrap, **given))) as planner:
-        return written(planner.initial())
 
 
 # --- content -------------------------------------------------------------------------------------
@@ -168,6 +110,26 @@ def test_an_answer_that_is_cut_is_read_on_and_headers_may_be_left_out(
     assert [offset for part in parts for offset in part.offset.tolist()] == list(range(11, 290))
     assert {part.headers for part in parts} == {None}
     assert len(parts) > 5
+
+
+def test_reading_goes_on_at_the_exact_record_when_connections_are_reset(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, bootstrap = pair.topic("resets"), pair.source.bootstrap
+    write(bootstrap, topic, numbered(300, headers=[("h", b"x" * 100)]), batch_num_messages=10)
+    monkeypatch.setattr("isthmus.frames.reading._LIMITS", Limits(max_bytes=3000, partition_bytes=3000))
+    expected = by_librdkafka(bootstrap, topic)[0]
+    # Brokers tell their own addresses; through a tunnel, every connection goes by way of the proxy.
+    with tunnel("listens") as way, FaultProxy(way.tunnel.port) as proxy:
+        cluster = dataclasses.replace(way, tunnel=dataclasses.replace(way.tunnel, port=proxy.port)).to(
+            cluster_at(bootstrap)
+        )
+        proxy.fault = Fault(reset_after=20_000)
+        wanted = Range(tp=model.TopicPartition(topic, 0), low=0, end=300)
+        seen = [row for part in read(cluster, wanted) for row in rows(part)]
+    assert [row[0] for row in seen] == [row[0] for row in expected]
+    assert [row[2] for row in seen] == [row[3] for row in expected]
+    assert len(proxy.sent) > 3, f"{len(proxy.sent)}: connections were reset, and made again"
 
 
 # --- where to begin ------------------------------------------------------------------------------
