@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.integration.framed import Seen, by_librdkafka
 from tests.integration.sources import PATIENCE_S, Pair, delete_before, numbered, wait_until, write
-from tests.integration.test_frames import Seen, by_librdkafka, odd
+from tests.integration.test_frames import odd
 
 import isthmus
 
