@@ -43,6 +43,15 @@ def kafka_java(version: str = KAFKA) -> Iterator[Any]:
         _ended(process)
 
 
+def told_by_java(jvm: Any, bootstrap: str, alias: str, group: str) -> dict[tuple[str, int], int]:
+    """Where a group goes on, as MirrorMaker 2's own `RemoteClusterUtils.translateOffsets` tells a consumer."""
+    properties = {"bootstrap.servers": bootstrap}
+    patience = jvm.java.time.Duration.ofSeconds(60)
+    utilities = jvm.org.apache.kafka.connect.mirror.RemoteClusterUtils
+    found = utilities.translateOffsets(properties, alias, group, patience)
+    return {(tp.topic(), tp.partition()): offset.offset() for tp, offset in found.items()}
+
+
 def mirror_answers(jvm: Any, bootstrap: str, source: str) -> dict[str, Any]:
     """All that MirrorMaker 2's own MirrorClient tells about one source, by the name of the question.
 

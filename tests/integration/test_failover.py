@@ -5,9 +5,11 @@ Records are written and read, and groups are made, by librdkafka. Lanes run in t
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -16,7 +18,7 @@ from tests.integration.grouped import KEPT, PARTITIONS, commit, log, next_at, wr
 
 from isthmus.dr.failback import fail_back, last_failback, plan_failback
 from isthmus.dr.failover import fail_over, last_failover, plan_failover
-from isthmus.dr.values import DISCARD, FAILOVER, KEEP, Options, Report, Step
+from isthmus.dr.values import DISCARD, FAILOVER, KEEP, Check, Options, Report, Step
 from isthmus.engine.driver import Driver
 from isthmus.errors import ConfigError, IsthmusError, RivalError, SourceError
 from isthmus.lab import Lab
@@ -25,8 +27,20 @@ from isthmus.model import Cluster, Flow, Groups, Naming
 pytestmark = [pytest.mark.integration]
 
 
-async def carry(flow: Flow) -> None:
-    await Driver(flow, InThread(), until_caught_up=True).run()
+@contextlib.asynccontextmanager
+async def carry(flow: Flow) -> AsyncIterator[Check]:
+    driver = Driver(flow, InThread())
+    task = asyncio.ensure_future(driver.run())
+
+    def check() -> None:
+        if task.done():
+            task.result()
+
+    try:
+        yield check
+    finally:
+        await driver.stop()
+        await task
 
 
 OPTIONS = Options(carry=carry, quiet_s=0.5, patience_s=120.0)

@@ -28,7 +28,7 @@ from tests.integration.grouped import (
     write_plain,
     write_transactions,
 )
-from tests.integration.java import kafka_java
+from tests.integration.java import kafka_java, told_by_java
 from tests.integration.sources import KEPT as UNENDING
 from tests.integration.sources import numbered, write
 
@@ -56,15 +56,6 @@ def jvm() -> Iterator[Any]:
         yield machine
 
 
-def told_by_java(jvm: Any, lab: Lab, alias: str, group: str) -> dict[tuple[str, int], int]:
-    """Where a group goes on, as MirrorMaker 2's own `RemoteClusterUtils.translateOffsets` tells a consumer."""
-    properties = {"bootstrap.servers": lab["west"].bootstrap}
-    patience = jvm.java.time.Duration.ofSeconds(60)
-    utilities = jvm.org.apache.kafka.connect.mirror.RemoteClusterUtils
-    found = utilities.translateOffsets(properties, alias, group, patience)
-    return {(tp.topic(), tp.partition()): offset.offset() for tp, offset in found.items()}
-
-
 @pytest.mark.parametrize("kind", ["plain", "transactional"])
 def test_every_group_stands_at_the_record_that_it_would_read_next(
     lab: Lab, topic_name: str, alias: str, kind: str, jvm: Any
@@ -85,7 +76,7 @@ def test_every_group_stands_at_the_record_that_it_would_read_next(
     for group in places:  # 100 of 100: what was just found exact is what Java tells
         wanted = {place[1:]: one.downstream for place, one in published.items() if place[0] == group}
         assert len(wanted) == PARTITIONS
-        assert told_by_java(jvm, lab, alias, group) == wanted
+        assert told_by_java(jvm, lab["west"].bootstrap, alias, group) == wanted
 
 
 def test_what_we_write_is_read_by_mirrormakers_own_classes(jvm: Any) -> None:

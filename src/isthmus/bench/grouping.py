@@ -88,7 +88,7 @@ async def _rounds(flow: Flow, topic: str, groups: int, cost: IndexCost) -> Group
         await target.start()
         await source.refresh([topic])
         await target.refresh([flow.index_topic])
-        await _commit_at_random(source, topic, groups)
+        await commit_at_random(source, topic, groups)
         remotes = {topic: f"{flow.source.alias}.{topic}"}
         keeper = GroupKeeper(flow, source, target, lambda: remotes, dict, lambda _: None)
         first, first_cpu = await _timed(keeper)
@@ -113,7 +113,7 @@ async def _rounds(flow: Flow, topic: str, groups: int, cost: IndexCost) -> Group
     )
 
 
-async def _commit_at_random(source: Client, topic: str, groups: int) -> None:
+async def commit_at_random(source: Client, topic: str, groups: int) -> None:
     partitions = [TopicPartition(topic, number) for number in range(_PARTITIONS)]
     ends = await settled_offsets(source, partitions, LATEST)
     dice = random.Random(7)

@@ -1,14 +1,17 @@
-"""Copying to the end what nobody else copies, on Spark: the rest of a switchover, the way back of a failback.
+"""Copying what nobody else copies, on Spark: the rest of a switchover, the way back of a failback.
 
-What must stay true: it returns only when everything that the source held at its start is on the target. A partition
-that stopped, or an operator who interrupts, is an error: clients must not move then.
+The flow runs beside the steps of the change, from one start of Spark, so that clients wait for records and not for
+programs. What must stay true: a run that ended, a partition that stopped or an operator who interrupts is an error for
+whoever waits for its copies: clients must not move then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
 
-from isthmus.dr.values import Carry
+from isthmus.dr.values import Carry, Check
 from isthmus.engine.run import Options, Run
 from isthmus.errors import IsthmusError, PartitionStopped
 from isthmus.model import Flow
@@ -16,15 +19,34 @@ from isthmus.observe.status import FlowStatus
 
 
 def on_spark(master: str, spark_conf: Mapping[str, str], watch: Callable[[FlowStatus], None]) -> Carry:
-    async def carry(flow: Flow) -> None:
-        options = Options(master=master, until_caught_up=True, spark_conf=spark_conf)
-        ended = await Run([flow], options, watch).go()
-        refuse_unfinished(flow, ended[0] if ended else None)
+    @contextlib.asynccontextmanager
+    async def carry(flow: Flow) -> AsyncIterator[Check]:
+        seen: list[FlowStatus] = []
+
+        def show(status: FlowStatus) -> None:
+            seen[:] = [status]
+            watch(status)
+
+        run = Run([flow], Options(master=master, spark_conf=spark_conf), show)
+        task = asyncio.ensure_future(run.go())
+        try:
+            yield lambda: refuse_ended(flow, task, seen[0] if seen else None)
+        finally:
+            run.end()
+            await asyncio.gather(task, return_exceptions=True)
 
     return carry
 
 
-def refuse_unfinished(flow: Flow, status: FlowStatus | None) -> None:
+def refuse_ended(flow: Flow, task: asyncio.Future[list[FlowStatus]], status: FlowStatus | None) -> None:
+    if task.done():
+        task.result()
+        raise IsthmusError(
+            "it was interrupted before everything was copied",
+            where=f"flow {flow.name}",
+            hint="run the command again: it goes on where it was",
+            code="INTERRUPTED",
+        )
     if status is not None and status.stopped:
         first = status.stopped[0]
         raise PartitionStopped(
@@ -33,11 +55,4 @@ def refuse_unfinished(flow: Flow, status: FlowStatus | None) -> None:
             where=f"offset {first.position}",
             hint="clients stay where they are; `isthmus resolve` says how to go on, then run the command again",
             code=first.code,
-        )
-    if status is None or status.lag:
-        raise IsthmusError(
-            "it was interrupted before everything was copied",
-            where=f"flow {flow.name}",
-            hint="run the command again: it goes on where it was",
-            code="INTERRUPTED",
         )

@@ -9,21 +9,32 @@ may be repeated; the state is on record in the target's control topic.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from isthmus.dr.groups import Lift, Movers, index_of
 from isthmus.dr.leftover import leftovers, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
+from isthmus.dr.refusals import refuse_failback
 from isthmus.dr.scene import Scene, now_ms
-from isthmus.dr.values import FAILBACK, KEEP, GroupPlace, Leftover, Options, Plan, Report, Row, Tell
-from isthmus.dr.waiting import behind_of, busy_groups, driver_of, log_starts, patiently, quiet_ends, until_left
+from isthmus.dr.values import FAILBACK, KEEP, Check, GroupPlace, Leftover, Options, Plan, Report, Row, Tell
+from isthmus.dr.waiting import (
+    Ends,
+    behind_of,
+    busy_groups,
+    driver_of,
+    log_starts,
+    patiently,
+    quiet_ends,
+    until_copied,
+    until_left,
+)
 from isthmus.engine.hold import Hold
 from isthmus.engine.offsets.translate import Standing
 from isthmus.engine.sides import clients
-from isthmus.engine.switch import RETURNED, RETURNING, SWITCHED, Place
+from isthmus.engine.switch import RETURNED, RETURNING, Place
 from isthmus.errors import IsthmusError, RivalError, SourceError, TargetError
-from isthmus.model import NO_ID, Flow, TopicPartition
+from isthmus.model import Flow, TopicPartition
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 
 Places = dict[TopicPartition, Place]
@@ -43,7 +54,7 @@ async def _plan(flow: Flow, options: Options) -> Plan:
     async with clients(flow) as (source, target):
         scene = Scene(flow, options, lambda _: None, source, target)
         await scene.open()
-        refuse_senseless(scene)
+        refuse_failback(scene)
         return Plan(
             flow=flow.name,
             kind=FAILBACK,
@@ -60,7 +71,7 @@ async def _fail_back(flow: Flow, options: Options, tell: Tell) -> Report:
     async with clients(flow) as (source, target):
         scene = Scene(flow, options, tell, source, target)
         await scene.open()
-        refuse_senseless(scene)
+        refuse_failback(scene)
         if options.two_way:
             return await _rejoin(scene)
         return await _Return(scene).run()
@@ -85,43 +96,6 @@ async def _last(flow: Flow, options: Options) -> Report:
         return await _Return(scene).last_report()
 
 
-def refuse_senseless(scene: Scene) -> None:
-    """What cannot be meant, before anything is changed."""
-    flow, switch = scene.flow, scene.switch
-    where = f"cluster {flow.target.alias}, topic {flow.control_topic}"
-    if switch is None or switch.phase not in (SWITCHED, RETURNING):
-        unfinished = switch is not None and switch.is_halted
-        raise RivalError(
-            f"flow {flow.name} was not failed over" + (" to its end" if unfinished else ": clients work on the source"),
-            where=where,
-            hint="`isthmus failover` " + ("goes on with it" if unfinished else "comes first"),
-            code="NOT_FAILED_OVER",
-        )
-    if not scene.source_alive:
-        raise SourceError(
-            f"cluster {flow.source.alias} does not answer",
-            where=f"flow {flow.name}, {', '.join(flow.source.bootstrap)}",
-            hint="clients stay where they are; ask again when it is back",
-            code="SOURCE_GONE",
-        )
-    for name in sorted({tp.topic for tp in switch.places}):
-        _refuse_other(scene, name)
-
-
-def _refuse_other(scene: Scene, name: str) -> None:
-    record = scene.hold.view.values.get(f"topic/{name}", {})
-    now = scene.source.topic_id(name)
-    if name not in scene.source.topics or (now != NO_ID and str(now) != record.get("source_id", str(now))):
-        gone = name not in scene.source.topics
-        raise SourceError(
-            f"topic {name} on {scene.flow.source.alias} is " + ("gone" if gone else "another one than before"),
-            where=f"flow {scene.flow.name}",
-            hint="what was copied from it is on the target alone: replicate the target to the rebuilt cluster with a "
-            "flow of its own, then switch clients over by `isthmus failover` of that flow",
-            code="SOURCE_RECREATED",
-        )
-
-
 # -- the way back ----------------------------------------------------------------------------------
 
 
@@ -138,17 +112,18 @@ class _Return:
         await self._look()
         await self._aside()
         await self._prepare()
-        await self._carry("carry")
-        ends = await self._writers()
-        await self._carry("drain")
-        return await self._return(ends)
+        async with self._scene.options.carry(self._mirror) as check:
+            await self._carry(check)
+            await self._drain(check)
+        return await self._return()
 
     async def _look(self) -> None:
         scene = self._scene
         scene.begin("look")
         if not scene.state.done("look"):
             # Old writers that came back with the cluster would write between what comes back.
-            await quiet_ends(scene.source, list(scene.state.places), scene.options, scene.tell, self._old_writers())
+            partitions, give_up = list(scene.state.places), self._old_writers()
+            await quiet_ends(scene.source, partitions, scene.options, scene.tell, give_up, step="look")
         self._left = await leftovers(scene)
         refuse_undecided(scene, self._left)
         if not scene.state.done("look"):
@@ -169,9 +144,17 @@ class _Return:
                 ends = await settled_offsets(scene.source, self._partitions(names), LATEST, READ_COMMITTED)
                 await seed(side, scene.source, scene.target, {**ends, **starts})
                 await scene.stamp("aside begun")
-            await scene.options.carry(side)
+            await self._copy_aside(side, names)
             scene.end("aside", ", ".join(self._side_topics()))
         await scene.stamp("aside", places=await self._places_back())
+
+    async def _copy_aside(self, side: Flow, names: set[str]) -> None:
+        scene = self._scene
+        goals = await settled_offsets(scene.source, self._partitions(names), LATEST, READ_COMMITTED)
+        hold = Hold(side, scene.target)
+        async with scene.options.carry(side) as check:
+            give_up = self._not_copied("the old source, into side topics")
+            await until_copied(hold, goals, goals, scene.options, scene.tell, give_up, step="aside", check=check)
 
     def _partitions(self, names: set[str]) -> list[TopicPartition]:
         return [TopicPartition(name, n) for name in names for n in self._scene.source.topics[name].partitions]
@@ -207,19 +190,38 @@ class _Return:
         here, there = self._scene.flow.index_topic, self._mirror.index_topic
         return here in self._scene.target.topics and there in self._scene.source.topics
 
-    async def _carry(self, step: str) -> None:
+    async def _carry(self, check: Check) -> None:
         scene = self._scene
-        scene.begin(step, f"copying {self._mirror.name}")
-        await scene.options.carry(self._mirror)
-        await scene.stamp(step)
-        scene.end(step)
+        scene.begin("carry", f"flow {self._mirror.name} copies what is new")
+        goals = await settled_offsets(scene.target, self._copies(), LATEST, READ_COMMITTED)
+        await self._until_copied(goals, "carry", check)
+        await scene.stamp("carry")
+        scene.end("carry", "only what is written from now on is left")
 
-    async def _writers(self) -> dict[TopicPartition, int]:
+    async def _drain(self, check: Check) -> None:
         scene = self._scene
         scene.begin("writers", f"stop whoever writes on {scene.flow.target.alias}")
-        ends = await quiet_ends(scene.target, self._copies(), scene.options, scene.tell, self._busy_writers())
+        give_up = self._busy_writers()
+        ends = await quiet_ends(scene.target, self._copies(), scene.options, scene.tell, give_up, check=check)
+        await scene.stamp("writers back")
         scene.end("writers")
-        return ends
+        scene.begin("drain")
+        await self._until_copied(ends, "drain", check)
+        scene.end("drain", f"everything is on {scene.flow.source.alias}")
+
+    async def _until_copied(self, goals: Ends, step: str, check: Check) -> None:
+        scene = self._scene
+        begins = await log_starts(scene.target, list(goals))
+        give_up = self._not_copied(scene.flow.target.alias)
+        await until_copied(self._back, goals, begins, scene.options, scene.tell, give_up, step=step, check=check)
+
+    def _not_copied(self, what: str) -> Callable[[str], IsthmusError]:
+        return lambda text: TargetError(
+            f"not everything was copied from {what}: {text}",
+            where=f"flow {self._mirror.name}",
+            hint="run the command again with more --patience: it goes on here; clients stay where they are",
+            code="NOT_DRAINED",
+        )
 
     def _copies(self) -> list[TopicPartition]:
         names = sorted({copy.topic for copy in self._scene.copies().values()})
@@ -243,11 +245,11 @@ class _Return:
 
     # -- the last steps --------------------------------------------------------------------------
 
-    async def _return(self, ends: Mapping[TopicPartition, int]) -> Report:
+    async def _return(self) -> Report:
         scene = self._scene
         async with self._back.held("", take_over=False):
             await self._back.ledger.advance()
-            await self._refuse_behind(ends)
+            await self._refuse_behind()
             groups, notes = await self._groups()
             async with scene.hold.held("", take_over=False):
                 await self._go_on()
@@ -255,11 +257,11 @@ class _Return:
         scene.end("return", f"clients may start on {scene.flow.source.alias}; start the flow with `isthmus run`")
         return self._report(groups, notes)
 
-    async def _refuse_behind(self, ends: Mapping[TopicPartition, int]) -> None:
+    async def _refuse_behind(self) -> None:
         scene = self._scene
-        now = await settled_offsets(scene.target, list(ends), LATEST)
-        begins = await log_starts(scene.target, list(ends))
-        behind = await behind_of(self._back, now, begins)
+        copies = self._copies()
+        now = await settled_offsets(scene.target, copies, LATEST)
+        behind = await behind_of(self._back, now, await log_starts(scene.target, copies))
         if behind:
             tp = min(behind)
             raise TargetError(

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from isthmus.dr.groups import Movers
+from isthmus.dr.refusals import refuse_failover
 from isthmus.dr.scene import Scene, now_ms, whoami
-from isthmus.dr.values import FAILOVER, SWITCHOVER, GroupPlace, Options, Plan, Report, Tell
+from isthmus.dr.values import SWITCHOVER, GroupPlace, Options, Plan, Report, Tell
 from isthmus.dr.waiting import (
     Ends,
     behind_of,
@@ -28,7 +29,7 @@ from isthmus.dr.waiting import (
     until_left,
 )
 from isthmus.engine.sides import clients
-from isthmus.engine.switch import DRAINING, FROZEN, RETURNING, SWITCHED, Place, Switch
+from isthmus.engine.switch import DRAINING, FROZEN, SWITCHED, Place, Switch
 from isthmus.errors import IsthmusError, RivalError, SourceError, TargetError
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
@@ -50,7 +51,7 @@ async def _plan(flow: Flow, options: Options) -> Plan:
     async with clients(flow) as (source, target):
         scene = Scene(flow, options, lambda _: None, source, target)
         await scene.open()
-        refuse_senseless(scene)
+        refuse_failover(scene)
         places = await _places(scene)
         busy = await busy_groups(flow, source, set(scene.remotes)) if scene.source_alive else {}
         return Plan(
@@ -69,7 +70,7 @@ async def _fail_over(flow: Flow, options: Options, tell: Tell) -> Report:
     async with clients(flow) as (source, target):
         scene = Scene(flow, options, tell, source, target)
         await scene.open()
-        refuse_senseless(scene)
+        refuse_failover(scene)
         switch = scene.switch
         if switch is None or switch.phase not in (DRAINING, FROZEN) or switch.kind != options.kind:
             switch = Switch(
@@ -82,33 +83,6 @@ async def _fail_over(flow: Flow, options: Options, tell: Tell) -> Report:
         goals = await _drain(scene, switch) if switch.phase == DRAINING else {}
         groups, notes = await _freeze_and_move(scene, replace(switch, phase=FROZEN), goals)
         return _report(scene, groups, notes)
-
-
-def refuse_senseless(scene: Scene) -> None:
-    """What cannot be meant, before anything is changed."""
-    flow, options, switch = scene.flow, scene.options, scene.switch
-    if switch is not None and switch.phase in (SWITCHED, RETURNING):
-        back = switch.phase == RETURNING
-        raise RivalError(
-            f"flow {flow.name} " + ("is being failed back" if back else f"was failed over already by {switch.by}"),
-            where=f"cluster {flow.target.alias}, topic {flow.control_topic}",
-            hint="`isthmus failback` " + ("goes on with it" if back else "brings clients back"),
-            code="FAILED_OVER",
-        )
-    if options.kind == SWITCHOVER and not scene.source_alive:
-        raise SourceError(
-            f"cluster {flow.source.alias} does not answer, and a switchover needs it",
-            where=f"flow {flow.name}, {', '.join(flow.source.bootstrap)}",
-            hint="if it is lost, `isthmus failover --kind failover` goes on without it",
-            code="SOURCE_GONE",
-        )
-    if options.kind == FAILOVER and scene.source_alive and not options.source_is_lost:
-        raise SourceError(
-            f"cluster {flow.source.alias} answers: a failover would leave behind what has not crossed yet",
-            where=f"flow {flow.name}",
-            hint="a switchover loses nothing: --kind switchover; or say --source-is-lost",
-            code="SOURCE_ALIVE",
-        )
 
 
 # -- switchover: nothing is left behind ------------------------------------------------------------
@@ -135,10 +109,12 @@ async def _drain(scene: Scene, switch: Switch) -> Ends:
 
 async def _until_copied(scene: Scene, goals: Ends) -> None:
     begins = await log_starts(scene.source, list(goals))
+    give_up = _undrained(scene)
     if await behind_of(scene.hold, goals, begins) and not await driver_of(scene.hold):
         scene.begin("drain", "nobody runs the flow: copying the rest here")
-        await scene.options.carry(scene.flow)
-    await until_copied(scene.hold, goals, begins, scene.options, scene.tell, _undrained(scene))
+        async with scene.options.carry(scene.flow) as check:
+            await until_copied(scene.hold, goals, begins, scene.options, scene.tell, give_up, check=check)
+    await until_copied(scene.hold, goals, begins, scene.options, scene.tell, give_up)
 
 
 def _carried(scene: Scene) -> list[TopicPartition]:

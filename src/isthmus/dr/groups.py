@@ -22,7 +22,7 @@ from isthmus.mm2.formats import checkpoints_topic, offset_syncs_topic
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.cluster import Client
-from isthmus.wire.groups import IDLE, Committed, Offsets, commit_offsets, committed_offsets, list_groups
+from isthmus.wire.groups import IDLE, Committed, Offsets, commit_many, committed_offsets, list_groups
 from isthmus.wire.journal import Journal
 
 IN_USE, REFUSED = "in use", "refused"
@@ -127,13 +127,14 @@ class Movers:
         idle = [group for group in by_group if states.get(group, "") in IDLE]
         there = await committed_offsets(self._target, idle)
         again = {group: by_group[group] for group in idle if group not in there}
-        for group in there:
-            due = _forward(by_group[group], there[group])
-            refused = await commit_offsets(self._target, group, due) if due else {}
-            if set(refused.values()) & (codes.MOVING | codes.COORDINATOR_MOVING):
+        due = {group: _forward(by_group[group], there[group]) for group in there}
+        refused = await commit_many(self._target, {group: offsets for group, offsets in due.items() if offsets})
+        for group, codes_of in refused.items():
+            found = set(codes_of.values())
+            if found & (codes.MOVING | codes.COORDINATOR_MOVING):
                 again[group] = by_group[group]
-            elif refused:
-                self._tell_refused(group, min(refused.values()))
+            elif found:
+                self._tell_refused(group, min(found))
         return again
 
     def _tell_refused(self, group: str, code: int) -> None:

@@ -49,7 +49,7 @@ def mirror_of(flow: Flow, remotes: Mapping[str, str]) -> Flow:
 
 def side_of(flow: Flow, remotes: Mapping[str, str]) -> Flow:
     """A flow of its own that keeps what never crossed beside the copies; it has its own progress."""
-    source: Cluster = replace(flow.source, alias=f"{flow.source.alias}.{SIDE}")
+    source: Cluster = replace(flow.source, alias=f"{flow.source.alias}-{SIDE}")
     exact = tuple((name, f"{remote}.{SIDE}") for name, remote in sorted(remotes.items()))
     return replace(
         flow,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from isthmus.model import Flow
@@ -11,7 +12,8 @@ SWITCHOVER, FAILOVER, FAILBACK = "switchover", "failover", "failback"
 BEGUN, WAITS, DONE = "begun", "waits", "done"
 KEEP, DISCARD = "keep", "discard"  # what a failback does with records that never crossed
 
-Carry = Callable[[Flow], Awaitable[None]]  # copies everything that a flow's source has, then ends
+Check = Callable[[], None]  # raises when the flow that is carried does not copy any more
+Carry = Callable[[Flow], AbstractAsyncContextManager[Check]]  # a flow runs as long as this is entered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

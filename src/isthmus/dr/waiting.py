@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from isthmus.dr.values import WAITS, Options, Step, Tell
+from isthmus.dr.values import WAITS, Check, Options, Step, Tell
 from isthmus.engine import control
 from isthmus.engine.hold import Hold
 from isthmus.errors import BrokerUnreachable, IsthmusError
@@ -34,15 +34,17 @@ T = TypeVar("T")
 class Waiting:
     """Tells now and then what is being waited for, and gives up after the patience of the options."""
 
-    def __init__(self, step: str, options: Options, tell: Tell) -> None:
+    def __init__(self, step: str, options: Options, tell: Tell, check: Check = lambda: None) -> None:
         self._step = step
+        self._check = check
         self._tell = tell
         self._options = options
         self._until = time.monotonic() + options.patience_s
-        self._told_at = time.monotonic()
+        self._told_at = time.monotonic() + _LOOK_EVERY_S  # what is there at once is not waited for
 
     async def pause(self, text: str, give_up: Callable[[str], IsthmusError]) -> None:
         now = time.monotonic()
+        self._check()
         if now > self._until:
             raise give_up(f"not within {self._options.patience_s:.0f} s: {text}")
         if now >= self._told_at:
@@ -57,9 +59,12 @@ async def quiet_ends(
     options: Options,
     tell: Tell,
     give_up: Callable[[str], IsthmusError],
+    *,
+    step: str = "writers",
+    check: Check = lambda: None,
 ) -> Ends:
     """The ends of these logs, once nobody writes any more."""
-    waiting = Waiting("writers", options, tell)
+    waiting = Waiting(step, options, tell, check)
     seen: Ends = {}
     since = time.monotonic()
     while True:
@@ -73,14 +78,22 @@ async def quiet_ends(
             return ends
         seen = ends
         told = f"{_named(grown)} still grow" if grown else f"open transactions in {_named(open_)}" if open_ else ""
-        await waiting.pause(told or f"quiet for less than {options.quiet_s:g} s", give_up)
+        await waiting.pause(told or f"nothing was written for {time.monotonic() - since:.1f} s", give_up)
 
 
 async def until_copied(
-    hold: Hold, goals: Ends, begins: Ends, options: Options, tell: Tell, give_up: Callable[[str], IsthmusError]
+    hold: Hold,
+    goals: Ends,
+    begins: Ends,
+    options: Options,
+    tell: Tell,
+    give_up: Callable[[str], IsthmusError],
+    *,
+    step: str = "drain",
+    check: Check = lambda: None,
 ) -> None:
     """Until progress says that everything below the goals is on the target."""
-    waiting = Waiting("drain", options, tell)
+    waiting = Waiting(step, options, tell, check)
     while behind := await behind_of(hold, goals, begins):
         left = sum(behind.values())
         await waiting.pause(f"{left:,} offsets to copy in {_named(sorted(behind))}", give_up)

@@ -187,6 +187,11 @@ class Run:
             raise RuntimeError("Spark is started before anything that needs it")
         return await asyncio.shield(self._spark)
 
+    def end(self) -> None:
+        """As a first SIGINT: lanes end after what they have open."""
+        if self._signals == 0:
+            self._signalled()
+
     def _signalled(self) -> None:
         self._signals += 1
         if self._signals == 1:

@@ -7,6 +7,7 @@ active, and no running consumer can be moved by it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ CONSUMERS, CONNECT = frozenset({"", "consumer"}), frozenset({"connect"})  # prot
 IDLE = frozenset({"", "Empty", "Dead"})  # states of a group that nobody works in
 
 _GROUPS_AT_ONCE = 200
+_COMMITS_AT_ONCE = 20
 _NO_OFFSET = -1
 _MOVED = frozenset({codes.COORDINATOR_LOADING, codes.COORDINATOR_NOT_AVAILABLE, codes.NOT_COORDINATOR})
 
@@ -93,10 +95,23 @@ def _offsets(topics: Iterable[Answer]) -> Offsets:
 
 async def commit_offsets(client: Client, group: str, offsets: Offsets) -> dict[TopicPartition, int]:
     """Commit for a group without members; the error code of each partition that was refused."""
+    return (await commit_many(client, {group: offsets}))[group]
+
+
+async def commit_many(client: Client, wanted: Mapping[str, Offsets]) -> dict[str, dict[TopicPartition, int]]:
+    """Likewise for many groups, some at a time."""
     refused: dict[str, int] = {}
-    coordinators = await _coordinators(client, [group], refused)
-    if not coordinators:
-        return dict.fromkeys(offsets, refused.get(group, codes.COORDINATOR_NOT_AVAILABLE))
+    coordinators = await _coordinators(client, sorted(wanted), refused)
+    found = {name: dict.fromkeys(wanted[name], code) for name, code in refused.items()}
+    places = [(name, node) for node, names in coordinators.items() for name in names]
+    for at in range(0, len(places), _COMMITS_AT_ONCE):
+        some = places[at : at + _COMMITS_AT_ONCE]
+        answers = await asyncio.gather(*(_commit(client, node, name, wanted[name]) for name, node in some))
+        found |= {name: answer for (name, _), answer in zip(some, answers, strict=True)}
+    return found
+
+
+async def _commit(client: Client, node: int, group: str, offsets: Offsets) -> dict[TopicPartition, int]:
     topic_kind = OffsetCommitRequest.OffsetCommitRequestTopic
     by_topic: dict[str, list[object]] = {}
     for tp, committed in offsets.items():
@@ -115,7 +130,7 @@ async def commit_offsets(client: Client, group: str, offsets: Offsets) -> dict[T
         retention_time_ms=-1,
         topics=[topic_kind(name=name, partitions=rows) for name, rows in by_topic.items()],
     )
-    answer = await client.call(next(iter(coordinators)), message, 9, floor=2)
+    answer = await client.call(node, message, 9, floor=2)
     return {
         TopicPartition(topic.name, p.partition_index): p.error_code
         for topic in answer.topics

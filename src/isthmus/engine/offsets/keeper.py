@@ -19,7 +19,7 @@ from isthmus.mm2.formats import Checkpoint, OffsetSync, checkpoints_topic, offse
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.cluster import Client
-from isthmus.wire.groups import IDLE, Committed, commit_offsets, committed_offsets, list_groups
+from isthmus.wire.groups import IDLE, Committed, commit_many, committed_offsets, list_groups
 from isthmus.wire.journal import Journal
 
 _TIDY_EVERY_S = 60.0
@@ -182,10 +182,12 @@ class GroupKeeper:
         states = await list_groups(self._target)
         idle = [group for group in by_group if states.get(group, "") in IDLE]
         there = await committed_offsets(self._target, idle)
-        for group in (name for name in idle if name in there):  # one that moves to another broker is not known now
-            due = {one.target: one for one in by_group[group] if self._is_due(one, there[group])}
-            if due:
-                await self._commit(group, due)
+        due = {
+            group: {one.target: one for one in by_group[group] if self._is_due(one, there[group])}
+            for group in idle
+            if group in there  # one that moves to another broker is not known now
+        }
+        await self._commit({group: standings for group, standings in due.items() if standings})
 
     def _is_due(self, one: Standing, there: Mapping[TopicPartition, Committed]) -> bool:
         now = there.get(one.target)
@@ -195,13 +197,20 @@ class GroupKeeper:
         moved_back = one.committed.offset < upstream and now.offset == downstream
         return moved_back and one.translated < now.offset
 
-    async def _commit(self, group: str, due: Mapping[TopicPartition, Standing]) -> None:
-        offsets = {tp: Committed(one.translated, one.committed.metadata) for tp, one in due.items()}
-        refused = await commit_offsets(self._target, group, offsets)
-        for tp, one in due.items():
-            if tp not in refused:
-                self._written[group, tp] = one.committed.offset, one.translated
-        bad = set(refused.values()) - {codes.UNKNOWN_MEMBER_ID, *codes.MOVING, *codes.COORDINATOR_MOVING}
+    async def _commit(self, due: Mapping[str, Mapping[TopicPartition, Standing]]) -> None:
+        wanted = {
+            group: {tp: Committed(one.translated, one.committed.metadata) for tp, one in standings.items()}
+            for group, standings in due.items()
+        }
+        refused = await commit_many(self._target, wanted)
+        for group, standings in due.items():
+            for tp, one in standings.items():
+                if tp not in refused[group]:
+                    self._written[group, tp] = one.committed.offset, one.translated
+            self._tell_refused(group, set(refused[group].values()))
+
+    def _tell_refused(self, group: str, found: set[int]) -> None:
+        bad = found - {codes.UNKNOWN_MEMBER_ID, *codes.MOVING, *codes.COORDINATOR_MOVING}
         if bad:  # a member that came just now is the business of the next round
             rights = {
                 codes.GROUP_AUTHORIZATION_FAILED: f"group {group}",
