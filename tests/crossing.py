@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, Protocol
 
+from isthmus.dr.values import Check
 from isthmus.engine.driver import Driver
 from isthmus.engine.lane import run_order
 from isthmus.engine.orders import LaneRunner, Order, Receipt
@@ -68,6 +70,23 @@ def cross(flow: Flow, **options: Any) -> FlowStatus:
 
 async def _cross(flow: Flow, options: dict[str, Any]) -> FlowStatus:
     return await Driver(flow, InThread(), until_caught_up=True, **options).run()
+
+
+@contextlib.asynccontextmanager
+async def carry(flow: Flow) -> AsyncIterator[Check]:
+    """For a change of sides: the flow runs as long as this is entered."""
+    driver = Driver(flow, InThread())
+    task = asyncio.ensure_future(driver.run())
+
+    def check() -> None:
+        if task.done():
+            task.result()
+
+    try:
+        yield check
+    finally:
+        await driver.stop()
+        await task
 
 
 class Crossing:

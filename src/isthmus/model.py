@@ -164,6 +164,7 @@ class Flow:
     on_too_large: str = (
         "stop"  # "stop" | "dead_letter": what to do with a single record that the target refuses as such
     )
+    on_foreign_write: str = "stop"  # "stop" | "allow": what to do when somebody else writes into a copy
     groups: Groups = Groups()
     sync: Sync = Sync()
     mm2_topics: Mm2Topics = Mm2Topics()
@@ -205,6 +206,11 @@ class Flow:
     @property
     def all_cuts(self) -> tuple[Cut, ...]:
         return (*(Cut(origin=alias) for alias in self.cut_from), *self.cuts)
+
+    @property
+    def guards_copies(self) -> bool:
+        """Whether a copy is ours alone. Two ways under one name, both clusters' applications write into it."""
+        return self.on_foreign_write == "stop" and not self.all_cuts
 
     @property
     def keeps_register(self) -> bool:

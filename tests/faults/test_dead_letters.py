@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from tests.crossing import Crossing, cross
 from tests.faults.test_invariants import SMALL
 from tests.integration.sources import KEPT, START_MS, Pair, Row, own_settings, producer, send
+from tests.integration.test_verify import verified
 from tests.killable import Killable
 
 from isthmus.engine import dispatch, fencing
@@ -182,3 +183,5 @@ def test_the_policy_can_be_switched_on_under_a_flow_that_has_stopped_a_partition
         assert not status.stopped
         crossing.until_copied(38)
     world.assert_exact()
+    proof = verified(flow)
+    assert (proof.equal, proof.dead_letters) == (True, 2), "what is among the dead letters is not missing"

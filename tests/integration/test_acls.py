@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.crossing import QUICK, Crossing, cross
+from tests.crossing import QUICK, RECORDS_ONLY, Crossing, carry, cross
 from tests.integration.command import called, topics_of
 from tests.integration.grouped import commit
 from tests.integration.sources import (
@@ -49,12 +49,15 @@ from tests.integration.world import filled
 
 from isthmus.config.credentials import login
 from isthmus.config.load import load
+from isthmus.dr.failback import fail_back
+from isthmus.dr.failover import fail_over
+from isthmus.dr.values import Options
 from isthmus.engine.plan import make_plan
 from isthmus.engine.rights import Right
 from isthmus.lab import ClusterSpec, Lab, LabCluster
 from isthmus.lab.brokers import Listener
 from isthmus.lab.oracle import compare
-from isthmus.model import Flow
+from isthmus.model import Cluster, Flow
 
 pytestmark = pytest.mark.integration
 
@@ -325,3 +328,41 @@ def _reads(who: Tenant, bootstrap: str, topic: str) -> object:
         return next(str(message.value(), "ascii") for message in polled if message and message.error() is None)
     finally:
         consumer.close()
+
+
+def test_writers_that_cannot_be_stopped_are_shut_out_by_a_switchover_and_let_in_by_the_failback(
+    closed: Lab, tmp_path: Path
+) -> None:
+    who = tenant(closed, tmp_path, "bob")
+    topic = f"{who.prefix}-orders"
+    closed["east"].create_topic(topic)
+    write(closed["east"].bootstrap, topic, numbered(20))
+    rule: Rule = {"cluster": who.source, "resource": "topic", "name": topic, "pattern": "literal"}
+    allow(who, [{**rule, "operation": "WRITE", "principal": "User:eve"}])
+    writer = producer(closed["east"].bootstrap_of("SASL"), **login_of("eve"))
+    send(writer, topic, numbered(1, first=20))
+    # Whoever moves clients is an administrator: access rules, and both clusters' topics, are theirs.
+    flow = who.flow
+    ends = {flow.source.alias: closed["east"], flow.target.alias: closed["west"]}
+    source, target = (Cluster(alias=alias, bootstrap=tuple(each.bootstrap.split(","))) for alias, each in ends.items())
+    flow = dataclasses.replace(flow, source=source, target=target, mm2_topics=RECORDS_ONLY)
+    cross(flow)
+    options = Options(carry=carry, quiet_s=0.5, patience_s=120.0)
+
+    fail_over(flow, dataclasses.replace(options, fence_writers=True))
+
+    with pytest.raises(AssertionError, match="TOPIC_AUTHORIZATION_FAILED"):
+        send(writer, topic, numbered(1, first=21))
+    fail_back(flow, options)
+    send(producer(closed["east"].bootstrap_of("SASL"), **login_of("eve")), topic, numbered(1, first=22))
+    assert cross(flow).records == 1
+
+
+def login_of(user: str) -> dict[str, str]:
+    """librdkafka's settings, with underscores for dots."""
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanisms": "PLAIN",
+        "sasl_username": user,
+        "sasl_password": USERS[user],
+    }

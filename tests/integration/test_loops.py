@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,13 @@ from tests.integration.sources import (
 from tests.integration.twins import twins
 
 from isthmus.config.load import load
+from isthmus.dr.carrying import on_spark
+from isthmus.dr.failback import fail_back
+from isthmus.dr.failover import fail_over
+from isthmus.dr.values import FAILOVER, Options
 from isthmus.engine import lease
 from isthmus.engine.driver import Driver
-from isthmus.errors import LoopError
+from isthmus.errors import LoopError, RivalError
 from isthmus.lab import ClusterSpec, Lab, LabCluster
 from isthmus.model import REGISTER, Flow, Naming, Start, Sync, Topics
 from isthmus.observe.status import FlowStatus
@@ -167,6 +172,28 @@ def test_history_on_both_sides_needs_a_word_about_where_to_start(lab: Lab, topic
     assert cross(there).records == 3
     assert cross(dataclasses.replace(back, starts=(Start(at="earliest"),))).records == 10
     assert cross(there).records == 0
+
+
+def test_twins_go_on_after_a_failover_and_what_never_crossed_crosses_then(lab: Lab, topic_name: str) -> None:
+    there, back = twins(lab, topic_name)
+    lab["east"].create_topic(topic_name, configs=KEPT)
+    write(lab["east"].bootstrap, topic_name, numbered(10))
+    assert (cross(there).records, cross(back).records) == (10, 0)
+    write(lab["east"].bootstrap, topic_name, numbered(5, first=10))
+    gone = dataclasses.replace(there, source=dataclasses.replace(there.source, bootstrap=("127.0.0.1:1",)))
+    options = Options(carry=on_spark("local[*]", {}, lambda _: None), two_way=True)
+    fail_over(gone, dataclasses.replace(options, kind=FAILOVER))
+    with pytest.raises(RivalError):
+        cross(there)
+    write(lab["west"].bootstrap, topic_name, numbered(5, first=15))
+    assert cross(back).records == 5  # the other direction was never frozen
+
+    report = fail_back(there, options)
+
+    assert sum(left.records for left in report.never_crossed) == 5 + 5  # also what came back meanwhile: it is cut
+    assert (cross(there).records, cross(back).records) == (5, 0)
+    for side in ("east", "west"):
+        assert Counter(values(lab[side].bootstrap, topic_name)) == Counter(b"v%d" % n for n in range(20))
 
 
 def test_in_a_mesh_every_record_is_everywhere_once(lab: Lab, tmp_path: Path, topic_name: str) -> None:

@@ -92,7 +92,7 @@ def test_missing_rights_are_named_one_by_one_and_keep_back_their_topics_only(gua
     _add(west, _acl(pair.remote(unwritten), US, WRITE, DENY), _acl(pair.remote(unwritten), US, READ, ALLOW))
     _add(west, *NO_NEW_TOPICS, _acl(pair.remote(uncreated), US, AclOperation.CREATE, DENY))
     _add(west, _acl(pair.remote(uncreated), US, WRITE, ALLOW))
-    flow, before = pair.flow(), topics_of(west)
+    flow, before = pair.flow(on_foreign_write="allow"), topics_of(west)
 
     plan = _plan(flow)
 

@@ -21,6 +21,7 @@ FLOW = Flow(
     topics=Topics(include=("orders", r"shop\..*")),
     sync=Sync(configs=False),
     mm2_topics=BARE,
+    on_foreign_write="allow",
 )
 
 
@@ -100,6 +101,8 @@ def test_groups_are_asked_for_by_what_is_done_with_them() -> None:
         ("eu", "group", "app-* (as a prefix)", "READ")
     }
     assert ("eu", "topic", "us.orders", "READ") in _rules(followed) - _rules(FLOW)
+    guarded = dataclasses.replace(FLOW, on_foreign_write="stop")
+    assert {rule[-1] for rule in _rules(guarded) - _rules(FLOW)} == {"READ"}, "to see who else writes there"
 
 
 def test_copies_are_called_as_the_policy_says() -> None:

@@ -36,7 +36,7 @@ def test_the_principal_is_told_as_far_as_settings_tell_it(settings: dict[str, st
 def test_a_flow_needs_the_least_that_it_can_do_with() -> None:
     source, target = Client(FLOW_.source), Client(FLOW_.target)
     bare = Mm2Topics(offset_syncs=False, checkpoints=False)
-    plain = dataclasses.replace(FLOW_, sync=Sync(configs=False), mm2_topics=bare)
+    plain = dataclasses.replace(FLOW_, sync=Sync(configs=False), mm2_topics=bare, on_foreign_write="allow")
     needs = {(n.on, n.operation) for n in needs_of_topics(plain, ["orders"], source, target)}
     assert needs == {
         ("source", "DESCRIBE"),

@@ -24,10 +24,12 @@ from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
 from isthmus.cli.failover import failback, failover
+from isthmus.cli.gaps import gaps
 from isthmus.cli.groups import groups
 from isthmus.cli.plan import plan
 from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
+from isthmus.cli.resolve import resolve
 from isthmus.cli.run import run
 from isthmus.cli.steer import apply, pause, resume, throttle
 from isthmus.cli.verify import verify
@@ -46,6 +48,8 @@ app.command()(doctor)
 app.command()(acls)
 app.command()(check)
 app.command()(positions)
+app.command()(resolve)
+app.command()(gaps)
 app.command()(groups)
 app.command()(verify)
 app.command()(failover)

@@ -71,6 +71,9 @@ def failover(
     source_is_lost: Annotated[
         bool, typer.Option("--source-is-lost", help="Fail over although the source still answers.")
     ] = False,
+    fence_writers: Annotated[
+        bool, typer.Option("--fence-writers", help="Switchover: shut writers out of the source by access rules.")
+    ] = False,
     quiet: Quiet = 3.0,
     patience: Patience = 600.0,
     move_active: MoveActive = False,
@@ -91,6 +94,7 @@ def failover(
         quiet_s=quiet,
         patience_s=patience,
         source_is_lost=source_is_lost,
+        fence_writers=fence_writers,
         move_active=move_active,
         two_way=two_way,
     )

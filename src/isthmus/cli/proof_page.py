@@ -47,6 +47,7 @@ def _flow(report: dict[str, Any]) -> str:
     parts = [f"<h2>{escape(report['flow'])}</h2><p>{facts}</p>", _topics(report["partitions"])]
     parts.append(_list("Differences", [_difference(row) for row in report["partitions"] if not row["equal"]]))
     parts.append(_list("Settings that differ", report["settings"]))
+    parts.append(_list("Recorded gaps, passed over", [_gap(each) for each in report["gaps"]]))
     groups = [f"{count} {state}" for state, count in sorted(report["groups"].items())]
     parts.append(_list("Places of consumer groups", groups))
     return "\n".join(filter(None, parts))
@@ -84,6 +85,12 @@ def _bar(parts: Sequence[dict[str, Any]], records: int, most: int) -> str:
         f'<rect class="{kind}" width="{width * share:.1f}" height="14"/>'
         f'<rect class="opened" x="{width * share:.1f}" width="{width * (1 - share):.1f}" height="14"/></svg>'
     )
+
+
+def _gap(gap: dict[str, Any]) -> str:
+    what = f"offsets {gap['first']} to {gap['past'] - 1 if gap['past'] >= 0 else '?'}" if gap["first"] >= 0 else ""
+    spans = "; ".join(f"{first} to {past - 1}" for first, past in gap["target"])
+    return f"{gap['topic']}-{gap['partition']}: {gap['code']}: {what}{f' target offsets {spans}' if spans else ''}"
 
 
 def _difference(row: dict[str, Any]) -> str:

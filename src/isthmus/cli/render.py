@@ -63,7 +63,8 @@ class Rates:
 
 def flow_table(status: FlowStatus, rates: Rates) -> Table:
     """One row per topic: bar, rate, lag, ETA."""
-    table = Table(title=f"{status.flow}  ({status.state})", title_justify="left", expand=False)
+    caption = gaps_told(status) if status.gaps else None
+    table = Table(title=f"{status.flow}  ({status.state})", title_justify="left", caption=caption, expand=False)
     table.add_column("topic", no_wrap=True)
     table.add_column("progress", width=24)
     for name in ("copied", "records/s", "lag", "ETA"):
@@ -151,6 +152,13 @@ def summary(ended: list[FlowStatus], output: Output) -> None:
         )
         if status.dead_letters:
             console.print(f"{status.dead_letters:,} records went to the dead letters", style="bold", highlight=False)
+        if status.gaps:
+            console.print(gaps_told(status), style="bold", highlight=False)
+
+
+def gaps_told(status: FlowStatus) -> str:
+    gaps = "1 gap" if status.gaps == 1 else f"{status.gaps:,} gaps"
+    return f"{gaps} on record, {status.lost:,} offsets lost (`isthmus gaps` lists them)"
 
 
 def as_json(status: FlowStatus) -> dict[str, Any]:
@@ -163,6 +171,8 @@ def as_json(status: FlowStatus) -> dict[str, Any]:
         "dead_letters": status.dead_letters,
         "bytes": status.bytes,
         "lag": status.lag,
+        "gaps": status.gaps,
+        "lost_offsets": status.lost,
         "partitions": [
             {
                 "topic": p.topic,

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from isthmus.cli.config import File, Secrets, loaded_from, warn
+from isthmus.cli.gaps import gap_json, moment
 from isthmus.cli.proof_page import page
 from isthmus.cli.render import Output
 from isthmus.cli.run import pair
@@ -23,6 +24,7 @@ from isthmus.config.values import milliseconds
 from isthmus.errors import ConfigError, ProofError
 
 if TYPE_CHECKING:
+    from isthmus.engine.resolve.record import Gap
     from isthmus.engine.verify.proof import Progress as SoFar
     from isthmus.engine.verify.proof import Report
     from isthmus.engine.verify.values import Compared
@@ -137,6 +139,8 @@ def as_json(report: Report) -> dict[str, Any]:
         "partitions": [_row(each) for each in report.compared],
         "settings": list(report.settings),
         "groups": report.groups,
+        "gaps": [gap_json(gap) for gap in report.gaps],
+        "dead_letters": report.dead_letters,
     }
 
 
@@ -153,6 +157,7 @@ def _row(each: Compared) -> dict[str, Any]:
         "batches_alike": each.alike,
         "batches_opened": each.opened,
         "by_key": each.by_key,
+        "dead_letters": each.dead_letters,
         "not_compared": each.reason,
         "difference": None,
     }
@@ -176,10 +181,26 @@ def _print(report: Report) -> None:
         told = ", ".join(f"{count} {state}" for state, count in sorted(report.groups.items()))
         console.print(f"  places of consumer groups: {told} (`isthmus groups` lists them)", highlight=False)
     records = sum(each.records for each in report.compared)
-    verdict = "EQUAL" if report.equal else "NOT EQUAL"
+    verdict = ("EQUAL" if report.equal else "NOT EQUAL") + but_for(report)
     console.print(
         f"{report.flow}: {verdict}; {records:,} records in {report.seconds:.1f} s", highlight=False, style="bold"
     )
+
+
+def but_for(report: Report) -> str:
+    """What is on record, and therefore not held against either side."""
+    parts = []
+    if report.gaps:
+        count = "1 recorded gap" if len(report.gaps) == 1 else f"{len(report.gaps)} recorded gaps"
+        parts.append(f"{count}: " + "; ".join(_gap_told(gap) for gap in report.gaps[:_SHOWN]))
+    if report.dead_letters:
+        parts.append(f"{report.dead_letters:,} dead letters" if report.dead_letters > 1 else "1 dead letter")
+    return f", but for {' and '.join(parts)}" if parts else ""
+
+
+def _gap_told(gap: Gap) -> str:
+    accepted = f"accepted by {gap.accepted} {moment(gap.at)}" if gap.accepted else "not accepted yet"
+    return f"{gap.told()} ({gap.code}, {accepted})"
 
 
 def _table(report: Report) -> Table:

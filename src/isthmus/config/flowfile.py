@@ -88,6 +88,7 @@ def _flow(spec: FlowSpec, clusters: dict[str, Cluster]) -> Flow:
         internal_replication_factor=spec.internal_replication_factor,
         on_gap=spec.on_gap,
         on_too_large=spec.on_too_large,
+        on_foreign_write=spec.on_foreign_write,
         starts=tuple(rule.start() for rule in spec.start),
         compression=spec.compression,
         throttle=spec.throttle,

@@ -269,6 +269,9 @@ class FlowSpec(Spec):
     on_too_large: Literal["stop", "dead_letter"] = Field(
         default="stop", description="When a single record is too large for its topic on the target."
     )
+    on_foreign_write: Literal["stop", "allow"] = Field(
+        default="stop", description="When somebody else writes into a copy on the target."
+    )
     start: Starts = Field(default=[])
     compression: Literal["", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="", description="Codec of batches on the target; empty keeps what the source has."

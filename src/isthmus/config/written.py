@@ -88,6 +88,7 @@ def _flow(flow: Flow) -> dict[str, object]:
         "internal_replication_factor": flow.internal_replication_factor,
         "on_gap": flow.on_gap,
         "on_too_large": flow.on_too_large,
+        "on_foreign_write": flow.on_foreign_write,
         "start": [_start(rule) for rule in flow.starts],
         "compression": flow.compression,
         "throttle": flow.throttle,

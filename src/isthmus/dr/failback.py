@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from isthmus.dr.groups import Lift, Movers, index_of
-from isthmus.dr.leftover import leftovers, refuse_undecided
+from isthmus.dr.leftover import leftovers, record_gaps, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
-from isthmus.dr.refusals import refuse_failback
+from isthmus.dr.refusals import refuse_driven, refuse_failback
 from isthmus.dr.scene import Scene, now_ms
+from isthmus.dr.shutting import let_in
 from isthmus.dr.values import FAILBACK, KEEP, Check, GroupPlace, Leftover, Options, Plan, Report, Row, Tell
 from isthmus.dr.waiting import (
     Ends,
@@ -120,6 +121,7 @@ class _Return:
     async def _look(self) -> None:
         scene = self._scene
         scene.begin("look")
+        await refuse_driven(self._back, scene.source)
         if not scene.state.done("look"):
             # Old writers that came back with the cluster would write between what comes back.
             partitions, give_up = list(scene.state.places), self._old_writers()
@@ -129,6 +131,8 @@ class _Return:
         if not scene.state.done("look"):
             choice = scene.options.never_crossed
             await scene.stamp("look", phase=RETURNING, never_crossed=choice)
+        if scene.state.fenced:
+            await let_in(scene)  # the rules would hold the flow back, too
         scene.end("look", f"{sum(one.records for one in self._left):,} records never crossed")
 
     async def _aside(self) -> None:
@@ -315,6 +319,7 @@ class _Return:
         once = replace(scene.options, quiet_s=0.0)  # nobody writes; but what is open could still be committed
         ends = await quiet_ends(scene.source, partitions, once, scene.tell, self._old_writers())
         await scene.hold.store(ends)
+        await record_gaps(scene, self._left)
         if not self._has_indexes():
             return
         places, copies, back = scene.state.places, scene.copies(), self._back.ledger.positions

@@ -15,6 +15,7 @@ from dataclasses import replace
 from isthmus.dr.groups import Movers
 from isthmus.dr.refusals import refuse_failover
 from isthmus.dr.scene import Scene, now_ms, whoami
+from isthmus.dr.shutting import let_in, shut_out
 from isthmus.dr.values import SWITCHOVER, GroupPlace, Options, Plan, Report, Tell
 from isthmus.dr.waiting import (
     Ends,
@@ -78,6 +79,7 @@ async def _fail_over(flow: Flow, options: Options, tell: Tell) -> Report:
                 kind=options.kind,
                 decided_ms=now_ms(),
                 by=whoami(),
+                fenced=options.fence_writers and options.kind == SWITCHOVER,
                 heard_ms=0 if scene.source_alive else await scene.heard_ms(),
             )
         goals = await _drain(scene, switch) if switch.phase == DRAINING else {}
@@ -94,6 +96,8 @@ async def _drain(scene: Scene, switch: Switch) -> Ends:
     try:
         partitions = _carried(scene)
         scene.begin("writers", "stop whoever writes to the source's topics")
+        if switch.fenced:
+            await shut_out(scene)
         goals = await quiet_ends(scene.source, partitions, scene.options, scene.tell, _writers(scene))
         await scene.stamp("writers")
         scene.end("writers", f"{len(partitions)} partitions are quiet")
@@ -102,9 +106,16 @@ async def _drain(scene: Scene, switch: Switch) -> Ends:
         await scene.stamp("drain")
         scene.end("drain", "everything is on the target")
     except BaseException:
-        await scene.put_back()
+        await _put_back(scene)
         raise
     return goals
+
+
+async def _put_back(scene: Scene) -> None:
+    """As if nothing had been asked."""
+    if scene.state.fenced:
+        await let_in(scene)
+    await scene.put_back()
 
 
 async def _until_copied(scene: Scene, goals: Ends) -> None:
@@ -180,7 +191,7 @@ async def _refuse_growth(scene: Scene, goals: Ends) -> None:
     ends = await settled_offsets(scene.source, list(goals), LATEST)
     grown = [tp for tp in goals if ends[tp] != goals[tp]]
     if grown:
-        await scene.put_back()
+        await _put_back(scene)
         raise SourceError(
             f"{grown[0]} was written to again, up to offset {ends[grown[0]]}: the switchover was given up",
             where=f"cluster {scene.flow.source.alias}",

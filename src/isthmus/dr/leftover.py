@@ -6,10 +6,14 @@ nothing that a failback has brought since.
 
 from __future__ import annotations
 
+import time
+
 from isthmus.dr.mirror import SIDE
 from isthmus.dr.scene import Scene
 from isthmus.dr.values import Leftover
+from isthmus.engine.control import write as write_control
 from isthmus.engine.offsets.align import read
+from isthmus.engine.resolve.record import DECIDED, Gap, gap_pair
 from isthmus.errors import ConfigError
 from isthmus.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, settled_offsets
 
@@ -44,3 +48,22 @@ def refuse_undecided(scene: Scene, left: list[Leftover]) -> None:
             "--never-crossed discard leaves them out",
             code="NEVER_CROSSED",
         )
+
+
+async def record_gaps(scene: Scene, left: list[Leftover]) -> None:
+    """The flow goes on behind what never crossed: a gap by decision, as `isthmus gaps` and `verify` show it."""
+    gaps = [
+        Gap(
+            topic=one.topic,
+            partition=one.partition,
+            code="NEVER_CROSSED",
+            at=time.time(),
+            first=one.first,
+            past=one.past,
+            source_id=str(scene.source.topic_id(one.topic)),
+            accepted=DECIDED,
+        )
+        for one in left
+    ]
+    if gaps:
+        await write_control(scene.hold.journal, dict(gap_pair(gap) for gap in gaps))

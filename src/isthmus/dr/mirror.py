@@ -39,6 +39,7 @@ def mirror_of(flow: Flow, remotes: Mapping[str, str]) -> Flow:
         cuts=(),
         cut_from=(),
         registers=False,
+        on_foreign_write="stop",  # old clients that came back with their cluster
     )
     if flow.naming.policy == "identity":
         return back

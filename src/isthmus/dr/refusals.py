@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from isthmus.dr.scene import Scene
 from isthmus.dr.values import FAILOVER, SWITCHOVER
+from isthmus.dr.waiting import driver_of
+from isthmus.engine.hold import Hold
 from isthmus.engine.switch import RETURNING, SWITCHED
 from isthmus.errors import RivalError, SourceError
 from isthmus.model import NO_ID
+from isthmus.wire.cluster import Client
 
 
 def refuse_failover(scene: Scene) -> None:
@@ -70,4 +73,15 @@ def _refuse_other(scene: Scene, name: str) -> None:
             hint="what was copied from it is on the target alone: replicate the target to the rebuilt cluster with a "
             "flow of its own, then switch clients over by `isthmus failover` of that flow",
             code="SOURCE_RECREATED",
+        )
+
+
+async def refuse_driven(hold: Hold, target: Client) -> None:
+    """Somebody else runs the flow back."""
+    flow = hold.flow
+    if flow.control_topic in target.topics and (who := await driver_of(hold)):
+        raise RivalError(
+            f"flow {flow.name} is run elsewhere: {who}",
+            where=f"cluster {flow.target.alias}, topic {flow.control_topic}",
+            hint="end it: the failback runs it itself; nothing was changed",
         )

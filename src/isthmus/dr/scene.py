@@ -17,7 +17,7 @@ from isthmus.engine.control import never_run
 from isthmus.engine.control import write as write_control
 from isthmus.engine.hold import Hold
 from isthmus.engine.sides import reach
-from isthmus.engine.switch import SWITCH, Place, Switch, switch_of
+from isthmus.engine.switch import DRAINING, SWITCH, Place, Switch, switch_of
 from isthmus.errors import SourceError, TargetError, WireError
 from isthmus.mm2.policy import is_heartbeats
 from isthmus.model import Flow, TopicPartition
@@ -45,7 +45,8 @@ class Scene:
         if self.flow.control_topic not in self.target.topics:
             raise never_run(self.flow, "there is nothing to fail over: start it with `isthmus run`")
         await self.hold.read()
-        self._before = self.switch
+        before = self.switch  # a drain that was cut short is taken back to nothing: it has changed nothing
+        self._before = None if before is not None and before.phase == DRAINING else before
         self.source_alive = await self._reach_source()
 
     async def _reach_source(self) -> bool:

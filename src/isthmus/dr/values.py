@@ -39,6 +39,7 @@ class Options:
     patience_s: float = 600.0  # for writers to stop, for the rest to be copied, for consumers to leave
     reach_s: float = 10.0  # after that the source counts as gone
     source_is_lost: bool = False  # the operator says so, although it answers
+    fence_writers: bool = False  # shut them out of the source by access rules
     move_active: bool = False  # do not wait for consumers that still work on the side that is left
     never_crossed: str = ""  # KEEP | DISCARD; empty: refuse when there is something
     two_way: bool = False  # the file has a flow back of its own

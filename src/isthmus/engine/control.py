@@ -7,8 +7,10 @@ Keys, all JSON values:
     claim/<order>/<who>   one attempt at an order; the first in log order owns it (I3)
     status/<lane>         what a lane did lately, about once a second
     topic/<name>          ids of a source topic and its target, as first copied (I5)
-    gap/<topic>/<p>/<n>   source offsets that were lost for good (I6)
-    wish/<what>           what an operator asks: pause, throttle, settings
+    gap/<topic>/<p>/<n>   source offsets that were lost for good (I6); see `resolve.record`
+    stop/<topic>/<p>      why a partition stands still
+    decision/<topic>/...  what an operator chose to do about it
+    wish/<what>           what an operator asks: pause, throttle, settings, a decision
     switch                which side clients work on, and how far a change of sides got (`switch`)
     heard                 the newest wish that the driver carried out or refused
     snapshot              progress up to a cut, so that a start reads only the tail
@@ -55,7 +57,7 @@ def decode(record: Record) -> tuple[str, dict[str, Any] | None]:
     return key, value if isinstance(value, dict) else None
 
 
-def gap_key(source: TopicPartition, first: int) -> str:
+def gap_key(source: TopicPartition, first: int | str) -> str:
     return f"gap/{source.topic}/{source.partition}/{first}"
 
 
@@ -71,9 +73,11 @@ class ControlView:
     def __init__(self) -> None:
         self.values: dict[str, dict[str, Any]] = {}
         self.times_ms: dict[str, int] = {}
+        self.troubles = 0  # how often a stop or a gap came or went: whoever counts them need not look more often
 
     def apply(self, record: Record) -> str:
         key, value = decode(record)
+        self.troubles += key.startswith(("stop/", "gap/"))
         if value is None:
             self.values.pop(key, None)
         elif key:

@@ -20,6 +20,7 @@ from isthmus.engine.ledger import Ledger
 from isthmus.engine.letters import made_ready, to_be_fenced
 from isthmus.engine.orders import Assignment, Order, Receipt
 from isthmus.engine.registrar import Registrar
+from isthmus.engine.resolve.record import given_up
 from isthmus.engine.roster import Roster
 from isthmus.engine.writer import CONNECTOR
 from isthmus.errors import BrokerUnreachable, SourceError
@@ -158,7 +159,15 @@ class Dispatch:
             most_records=self._most_records.get(source, 0),
             mark=self.ledger.marks.get(source, ""),
             letters=self._letters.get(source, ()),
+            given_up=given_up(view, source, route.source_id),
         )
+
+    def forget(self, topic: str) -> None:
+        """What earlier orders have taught of a topic counts no more."""
+        for known in (self._strikes, self._most_records, self._letters):
+            for tp in [tp for tp in known if tp.topic == topic]:
+                del known[tp]
+        self.resting = {tp for tp in self.resting if tp.topic != topic}
 
     def learn(self, receipt: Receipt) -> None:
         """A refusal under the first protocol voids the order: the next one must not run into the same again (I7)."""

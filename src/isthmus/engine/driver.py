@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from isthmus.engine import control
-from isthmus.engine.abilities import Severity, lacking, refuse_blocked
 from isthmus.engine.control import ControlView
 from isthmus.engine.dispatch import Dispatch
+from isthmus.engine.entrance import admit
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.lease import Lease, rival
 from isthmus.engine.offsets.keeper import GroupKeeper
 from isthmus.engine.orders import LaneRunner, Order, Receipt
-from isthmus.engine.plan import plan_flow
 from isthmus.engine.registrar import RECORD, Registrar
-from isthmus.engine.rights import hidden_topics, missing_rights, probe_id, refuse_unallowed, told
+from isthmus.engine.resolve.carry import Ground, forget_stops
+from isthmus.engine.resolve.record import Decision
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.sides import reach, unconnected
 from isthmus.engine.steering import Steering
-from isthmus.engine.survey import beside, chosen_topics, refuse_nothing, refuse_own_copies, refuse_uncreatable
 from isthmus.engine.switch import SWITCH, halted
 from isthmus.engine.upkeep import Upkeep
 from isthmus.errors import IsthmusError, LoopError, RivalError, SourceError, TargetError, WireError
@@ -155,6 +154,7 @@ class Driver:
         await asyncio.gather(*(fence.one(name) for name in names))
         await self._hear_control()
         await self._groups.last_round()
+        await self._keep_record()
         await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
         await self._lease.release()
 
@@ -173,18 +173,7 @@ class Driver:
         self.scene.show("starting")
         await reach(self._source, SourceError)
         await reach(self._target, TargetError)
-        self._look_at_abilities()
-        names = await chosen_topics(self._source, self.flow)
-        hidden = await hidden_topics(self._source, self.flow)
-        refuse_nothing(self.flow, names, sorted(self._source.topics), hidden)
-        refuse_own_copies(self._source, self._target, self.flow, names)
-        await self._look_at_rights([*names, *hidden])
-        # A probe shows that the target can do transactions, before anything is created or anybody is fenced.
-        await self.dispatch.fence().one(probe_id(self.flow))
-        await refuse_uncreatable(self._source, self._target, self.flow, names)
-        self.scene.note((await plan_flow(self._source, self._target, self.flow)).summary())
-        if word := await beside(self._target, self.flow):
-            self.scene.note(word)
+        await admit(self._source, self._target, self.flow, self.dispatch.fence(), self.scene.note)
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
         self._halted = halted(self.flow, self.view)
@@ -194,6 +183,7 @@ class Driver:
         self._standing.append(asyncio.ensure_future(self._lease.keep(self.scene.note)))
         for topic in self._forget:
             self.view.values.pop(RECORD if topic == REGISTER else f"topic/{topic}", None)
+            await forget_stops(self.journal, self.view, topic)
         await self._registrar.open(self.view)
         await self._registrar.refuse_uncut()
         await self._roster.look(self.view, starts=self.flow.starts)
@@ -205,25 +195,11 @@ class Driver:
             await self._groups.index.erase(self._forget)
         await self._roster.record(self.view, starts=self.flow.starts)
         self._roster.assign()
+        self.scene.stand_by(self.view)
         await self._upkeep.first_round()
         if self._until_caught_up:
             self.scene.set_goals(await self.dispatch.see_ends(self._source))
         self.scene.show("running")
-
-    async def _look_at_rights(self, names: list[str]) -> None:
-        """All that is missing is told at once; only what the whole flow needs ends it."""
-        await self._target.refresh(None)
-        rights = await missing_rights(self._source, self._target, self.flow, names)
-        refuse_unallowed(self.flow, rights)
-        for line in told(rights):
-            self.scene.note(line)
-
-    def _look_at_abilities(self) -> None:
-        lacks = lacking(self._source.offer, self._target.offer, self.flow)
-        refuse_blocked(lacks)
-        for each in lacks:
-            if each.severity is Severity.limits:
-                self.scene.note(str(each))
 
     async def _read_control(self) -> None:
         start, self._cursor = await self.journal.beginning(), await self.journal.end()
@@ -312,6 +288,7 @@ class Driver:
         while True:
             try:
                 await self._hear_control()
+                await self._keep_record()
                 if not self._stopping.is_set():
                     self.steering.obey_soon()
                 if time.monotonic() >= refresh_at and not self._until_caught_up and not self._stopping.is_set():
@@ -330,6 +307,11 @@ class Driver:
             self._refuse_halt()
             self.scene.show("stopping" if self._stopping.is_set() else "running")
             await asyncio.sleep(0.3)
+
+    async def _keep_record(self) -> None:
+        """Stops are on record for those who look from outside, and for the next start."""
+        if news := self.scene.news(self.view):
+            await control.write(self.journal, news)
 
     # -- changes while it runs -----------------------------------------------------------------
 
@@ -362,6 +344,19 @@ class Driver:
         self.scene.set_lanes(flow.lanes)
         self._roster.forget_lanes(flow.lanes)
         await self._roster.renew(self.view)
+        self._start_lanes()
+
+    def ground(self) -> Ground:
+        return Ground(self.flow, self._source, self._target, self.journal, self.view, self.dispatch.ledger)
+
+    async def resolved(self, decided: Sequence[Decision]) -> None:
+        """Decisions were carried out: these partitions are planned anew; only while no order runs."""
+        self.scene.lift(TopicPartition(each.topic, each.partition) for each in decided)
+        self.dispatch.forget(decided[0].topic)
+        self._roster.look_anew()
+        await self.replan()
+        if self._until_caught_up:
+            self.scene.set_goals(await self.dispatch.see_ends(self._source))
         self._start_lanes()
 
     async def publish_wants(self) -> None:

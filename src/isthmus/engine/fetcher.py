@@ -17,6 +17,7 @@ from isthmus.engine.intake import take_in
 from isthmus.engine.marks import ASK, Likeness, likeness
 from isthmus.engine.orders import Stop
 from isthmus.engine.refusals import above_end, another_log, diverged, foreign_history, judge_fetch, overtaken
+from isthmus.engine.resolve.record import POLICY, Gap, gap_pair
 from isthmus.engine.sieve import Sieve
 from isthmus.engine.throttle import Throttle
 from isthmus.engine.track import Track
@@ -216,6 +217,7 @@ class Fetcher:
         wants = []
         for tp, track in self._lane.tracks.items():
             if track.stop is None and self._node(tp) == node and self._paused_until.get(tp, 0) < now:
+                track.pass_given_up()
                 throttle = self._topics.get(tp.topic)
                 if throttle is not None and throttle.debt_s > 0:
                     continue
@@ -321,13 +323,29 @@ class Fetcher:
             return  # what was fetched before the gap is written first; the next fetch comes back here
         stop = overtaken(track, log_start)
         source = track.assignment.source
-        value = {"first": track.position, "past": log_start, "code": stop.code, "at": time.time()}
-        await control.write(self._lane.journal, {control.gap_key(source, track.position): value})
-        if self._lane.order.flow.on_gap == "skip":
+        skips = self._lane.order.flow.on_gap == "skip"
+        key, value = gap_pair(_lost_gap(track, log_start, accepted=POLICY if skips else ""))
+        await control.write(self._lane.journal, {key: value})
+        if skips:
             self._lane.follower.note(f"{source}: {stop.message}; going on behind the gap")
             track.skip_to(log_start)
         else:
             self._trouble(track, stop)
+
+
+def _lost_gap(track: Track, past: int, *, accepted: str) -> Gap:
+    given = track.assignment
+    return Gap(
+        topic=given.source.topic,
+        partition=given.source.partition,
+        code="GAP",
+        at=time.time(),
+        first=track.position,
+        past=past,
+        source_id=str(given.source_id),
+        target_id=str(given.target_id),
+        accepted=accepted,
+    )
 
 
 def _no_start(track: Track, error: int) -> Stop:
@@ -344,5 +362,7 @@ def _corrupt(track: Track, error: WireError) -> Stop:
         source=track.assignment.source,
         code="CORRUPT_BATCH",
         message=f"the source serves a damaged batch at or after offset {track.position}: {error.message}",
-        hint="compare the replicas of this partition; nothing after it was copied",
+        hint="compare the replicas of this partition; nothing after it was copied. "
+        f"See `isthmus resolve FILE --topic {track.assignment.source.topic}`",
+        lost=(track.position, -1),
     )

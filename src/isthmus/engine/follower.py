@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from isthmus.engine import control
+from isthmus.engine.resolve.record import stop_value
 from isthmus.errors import BrokerUnreachable, WireError
 from isthmus.wire.records import Record
 
@@ -99,7 +100,7 @@ class Follower:
             "aborts": tally.aborts,
             "positions": [[tp.topic, tp.partition, t.committed, t.end] for tp, t in lane.tracks.items()],
             "stops": [
-                [t.stop.source.topic, t.stop.source.partition, t.stop.code, t.stop.message, t.stop.hint]
+                [t.stop.source.topic, t.stop.source.partition, stop_value(t.stop, 0)]
                 for t in lane.tracks.values()
                 if t.stop is not None
             ],

@@ -18,7 +18,7 @@ from isthmus.engine.lease import Lease
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.letters import to_be_fenced
 from isthmus.mm2.policy import remote_topic
-from isthmus.mm2.progress import CONNECTOR, progress_pairs
+from isthmus.mm2.progress import CONNECTOR
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
@@ -74,10 +74,7 @@ class Hold:
 
     async def store(self, changes: Mapping[TopicPartition, int | None]) -> None:
         """Store these positions; None forgets one. To be called while the flow is held."""
-        count = len(self._target.topics[self.flow.progress_topic].partitions)
-        for number, pairs in progress_pairs(CONNECTOR, self.flow.source.alias, changes, count).items():
-            await Journal(self._target, self.flow.progress_topic, number).append(pairs)
-        await self.ledger.advance()
+        await self.ledger.put(changes)
         await write_control(self.journal, {"snapshot": self.ledger.snapshot()})
 
     async def _fence(self) -> None:

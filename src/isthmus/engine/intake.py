@@ -3,8 +3,8 @@
 Dropped: batches that came from where they would go (`sieve`), control batches, batches of aborted transactions
 (isolation 1 still delivers them: the answer's list says which), empty batches that compaction left, records below the
 position. Re-encoded: batches with holes (the broker refuses them), LogAppendTime batches (each record gets the time
-that a reader of the source saw), a batch that begins below the position, message formats 0 and 1. Everything else
-passes untouched.
+that a reader of the source saw), a batch that begins below the position, one of which some records were given up by a
+decision, message formats 0 and 1. Everything else passes untouched.
 
 Pure: bytes in, units out; nothing here asks a broker.
 """
@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
+from isthmus.engine.packing import first_of, piece_of, records_of
 from isthmus.engine.track import Track, Unit
 from isthmus.wire.batch import Batch, Body, find_batches, reencode
 from isthmus.wire.fetch import Fetched, committed_batches
-from isthmus.wire.legacy import convert
+from isthmus.wire.legacy import body_of, convert
 
 _NO_BUFFER = memoryview(b"")
 _NOBODY: frozenset[int] = frozenset()
@@ -54,6 +55,24 @@ def take_in(
 
 
 def _units(track: Track, buffer: memoryview, batch: Batch, past: int) -> list[Unit]:
+    if track.given_up:
+        if track.gives_up(max(batch.base_offset, track.position), past):
+            return []  # not looked into: it may be damaged
+        return [kept for unit in _plain_units(track, buffer, batch, past) for kept in _without(track, unit)]
+    return _plain_units(track, buffer, batch, past)
+
+
+def _without(track: Track, unit: Unit) -> list[Unit]:
+    """The unit, less the records that are passed over by a decision."""
+    low = first_of(unit.made)
+    if not any(first < unit.past and low < past for first, past in track.given_up):
+        return [unit]
+    records, codec = records_of(unit)
+    kept = [record for record in records if not track.gives_up(record.offset, record.offset + 1)]
+    return [piece_of(unit.past, body_of(kept, codec))] if kept else []
+
+
+def _plain_units(track: Track, buffer: memoryview, batch: Batch, past: int) -> list[Unit]:
     if batch.is_dense and not batch.attributes & 0x08 and batch.base_offset >= track.position:
         return [Unit(past, batch.size, batch.count, buffer, batch)]
     body = reencode([(buffer, batch)], from_offset=track.position)
@@ -74,5 +93,7 @@ def _take_legacy(track: Track, buffer: memoryview, batches: Sequence[Batch]) -> 
             break
         old.append(batch)
     for body, last_offset in convert(buffer, old, from_offset=track.position):
-        track.push(_own(last_offset + 1, body))
+        for unit in _without(track, _own(last_offset + 1, body)):
+            track.push(unit)
+        track.skip_to(last_offset + 1)
     track.add_mark(buffer, old[-1])

@@ -21,8 +21,10 @@ from isthmus.engine.offsets.runlog import RunLog
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.refusals import TOO_LARGE, judge_produce
 from isthmus.engine.register import Register
+from isthmus.engine.resolve.record import stop_key, stop_value
 from isthmus.engine.sides import unconnected
 from isthmus.engine.sieve import Sieve
+from isthmus.engine.strangers import strange_batches, written_by_others
 from isthmus.engine.track import Track
 from isthmus.engine.writer import Refused, Writer
 from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
@@ -31,6 +33,7 @@ from isthmus.wire.journal import Journal
 
 _IDLE_PROGRESS_S = 5.0
 _LONGEST_PAUSE_S = 2.0
+_SUSPECT_EVERY_S = 1.0
 _MARKER_COST_S = 0.0005  # a commit writes two markers per partition touched: spread them when there are many
 _MOST_SPREAD_S = 0.1
 _MANY = 16
@@ -58,6 +61,7 @@ class Lane:
         self._rows = list(self.tracks.values())
         self._last_commit = self._last_saved = self._last_begin = time.monotonic()
         self._typical_s = 0.0  # how long a transaction takes, smoothed
+        self._ask_again_at = 0.0  # a suspicion that could not be proven is not followed at every transaction
         self._troubles = 0  # transactions in a row that had to be given up
         self._has_end = any(a.until >= 0 for a in order.assignments)
         self._ends_at = time.monotonic() + order.flow.tuning.epoch_seconds
@@ -183,6 +187,13 @@ class Lane:
             await self._recover(None)
         self._last_commit = self._last_saved = time.monotonic()
         self._typical_s += 0.2 * (self._last_commit - self._last_begin - self._typical_s)
+        high = self.order.flow.guards_copies and any(track.tide.is_high for track in self._rows)
+        if high and self._last_commit > self._ask_again_at:
+            self._ask_again_at = self._last_commit + _SUSPECT_EVERY_S
+            try:
+                await self._look_for_strangers()
+            except WireError:
+                return  # the suspicion stays, and is looked at again
 
     async def _recover(self, refused: Refused | None) -> None:
         """Abort, set everything back to what is committed, learn where leaders are, go on.
@@ -197,6 +208,32 @@ class Lane:
             self._troubles += 1
             await asyncio.sleep(min(_LONGEST_PAUSE_S, 0.05 * 2 ** min(self._troubles, 10)))
         await self._refresh_target()
+
+    async def _look_for_strangers(self) -> None:
+        """Stop what somebody else writes into; on record at once, because nothing will show it again."""
+        for track in self._rows:
+            if not track.tide.is_high or track.stop is not None:
+                continue
+            own = self.writer.own_ids | await self._ids_on_record()
+            found = await strange_batches(self.target, track.assignment.target, list(track.tide.spans), own)
+            if found:
+                stop = written_by_others(track, found, track.tide.next)
+                await control.write(self.journal, {stop_key(stop.source): stop_value(stop, time.time())})
+                track.cease(stop)
+                self.follower.note(f"{stop.source}: {stop.code}: {stop.message}")
+            if found is None:
+                text = f"{track.assignment.target}: more was written than our records; it cannot be read to see by whom"
+                self.follower.note(text)
+            else:
+                track.tide.explained()
+
+    async def _ids_on_record(self) -> set[int]:
+        """Other flows may lead into the same topic, where names are kept."""
+        if not self.order.flow.keeps_register:
+            return set()
+        register = Register(self.target)
+        await register.catch_up()
+        return set(register.origins)
 
     def _judge(self, refused: Refused) -> None:
         by_target = {track.assignment.target: track for track in self._rows}

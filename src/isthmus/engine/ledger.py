@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from isthmus.errors import BrokerUnreachable, RivalError, TargetError
-from isthmus.mm2.progress import java_partition, parse_progress, progress_key
+from isthmus.mm2.progress import parse_progress, progress_pairs
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.batch import Batch, find_batches, marker_of
@@ -89,21 +89,20 @@ class Ledger:
                 raise TargetError(f"progress cannot be read: {self._topic} partitions {behind} do not answer")
             await self._read_some(behind)
 
+    async def put(self, changes: Mapping[TopicPartition, int | None]) -> None:
+        """Other positions; None forgets one. As `erase`, only after the fence."""
+        count = len(self._client.topics[self._topic].partitions)
+        for number, pairs in progress_pairs(self._connector, self._alias, changes, count).items():
+            await Journal(self._client, self._topic, number).append(pairs)
+        await self.advance()
+
     async def erase(self, topics: Collection[str]) -> None:
         """Tombstones for the progress of topics that the operator wants copied anew.
 
         To be called after the fence, so that nobody can write progress behind them; before the new ids are on record,
         so that a start that dies in between finds the old ids and stops again: old progress never meets a new topic.
         """
-        count = len(self._client.topics[self._topic].partitions)
-        erased: dict[int, list[tuple[bytes, bytes | None]]] = {}
-        for tp in self.positions:
-            if tp.topic in topics:
-                key = progress_key(self._connector, self._alias, tp.topic, tp.partition)
-                erased.setdefault(java_partition(key, count), []).append((key, None))
-        for number, pairs in erased.items():
-            await Journal(self._client, self._topic, number).append(pairs)
-        await self.advance()
+        await self.put({tp: None for tp in self.positions if tp.topic in topics})
 
     def refuse_strangers(self, partitions: set[TopicPartition], own_ids: set[int]) -> None:
         """After our fence nobody may have undecided progress for our partitions."""

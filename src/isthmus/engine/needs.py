@@ -65,6 +65,8 @@ def _of_topics(flow: Flow) -> list[Need]:
         found += _rows(
             "target", "topic", EACH, {"READ": "find the exact record of groups, write their offsets"}, NOTHING
         )
+    elif flow.guards_copies:
+        found += _rows("target", "topic", EACH, {"READ": "see whether somebody else writes into it"}, NOTHING)
     return found
 
 

@@ -16,6 +16,8 @@ from isthmus.engine.register import Origin
 from isthmus.model import NO_ID, Flow, TopicPartition
 from isthmus.wire.transaction import Identity
 
+Range = tuple[int, int]  # half-open
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
@@ -31,6 +33,7 @@ class Assignment:
     most_records: int = 0  # in one batch, where the target found larger ones too large; 0: no limit
     mark: str = ""  # of a batch copied before: the source's log must still hold it (`marks`)
     letters: tuple[tuple[int, str], ...] = ()  # source offsets that go to the dead letters, and why
+    given_up: tuple[Range, ...] = ()  # source offsets that an operator decided to pass over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +65,15 @@ def for_travel(order: Order) -> Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A partition that stopped loudly, and why. `lost` is a half-open range of source offsets."""
+    """A partition that stopped loudly, and why. `lost`: source offsets, its end -1 where that is not known. `foreign`:
+    offsets of the target that somebody else wrote."""
 
     source: TopicPartition
     code: str
     message: str
     hint: str = ""
-    lost: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """Source offsets [first, past) that can never be copied; on record before anything after them."""
-
-    source: TopicPartition
-    first: int
-    past: int
-    code: str
+    lost: Range | None = None
+    foreign: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

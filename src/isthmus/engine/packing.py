@@ -51,7 +51,7 @@ class Packed(NamedTuple):
     @property
     def first(self) -> int:
         """Source offset of its first record."""
-        return _first(self.made)
+        return first_of(self.made)
 
     @property
     def runs(self) -> tuple[tuple[int, int], ...]:
@@ -80,16 +80,16 @@ def next_is_letter(track: Track) -> bool:
     if not track.letters:
         return False
     unit = track.queue[0]
-    if unit.records > 1 and any(_first(unit.made) <= offset < unit.past for offset in track.letters):
-        records, codec = _records(track.pop())
+    if unit.records > 1 and any(first_of(unit.made) <= offset < unit.past for offset in track.letters):
+        records, codec = records_of(track.pop())
         groups = itertools.groupby(records, lambda record: record.offset if record.offset in track.letters else -1)
         _put_back(track, unit, [list(group) for _, group in groups], codec)
     unit = track.queue[0]
-    return unit.records == 1 and _first(unit.made) in track.letters
+    return unit.records == 1 and first_of(unit.made) in track.letters
 
 
 def _letter(track: Track, unit: Unit, codec: int | None) -> Packed:
-    (record,), own = _records(unit)
+    (record,), own = records_of(unit)
     dead = letter(track.assignment.source, record, track.letters[record.offset])
     body = body_of([dead], own if codec is None else codec)
     return Packed(track, unit.past, 1, body.payload, memoryview(b""), body, is_letter=True)
@@ -100,21 +100,21 @@ def _cut(track: Track) -> None:
     unit = track.queue[0]
     if unit.records <= track.most_records:
         return
-    records, codec = _records(track.pop())
+    records, codec = records_of(track.pop())
     parts = [records[at : at + track.most_records] for at in range(0, len(records), track.most_records)]
     _put_back(track, unit, parts, codec)
 
 
 def _put_back(track: Track, unit: Unit, parts: list[list[Record]], codec: int) -> None:
-    pieces = [_piece(part[-1].offset + 1, body_of(part, codec)) for part in parts]
+    pieces = [piece_of(part[-1].offset + 1, body_of(part, codec)) for part in parts]
     track.put_back([*pieces[:-1], pieces[-1]._replace(past=unit.past)])
 
 
-def _first(made: Batch | Body) -> int:
+def first_of(made: Batch | Body) -> int:
     return made.base_offset if isinstance(made, Batch) else made.runs[0][0]
 
 
-def _records(unit: Unit) -> tuple[list[Record], int]:
+def records_of(unit: Unit) -> tuple[list[Record], int]:
     """The records of a unit with their source offsets, and their codec."""
     if isinstance(unit.made, Batch):
         return decode_records(unit.buffer, unit.made), unit.made.codec
@@ -124,7 +124,7 @@ def _records(unit: Unit) -> tuple[list[Record], int]:
     return [record._replace(offset=offset) for record, offset in zip(found, offsets, strict=True)], unit.made.codec
 
 
-def _piece(past: int, body: Body) -> Unit:
+def piece_of(past: int, body: Body) -> Unit:
     return Unit(past, len(body.payload) + HEADER_SIZE, body.count, memoryview(b""), body)
 
 

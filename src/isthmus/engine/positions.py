@@ -10,7 +10,9 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
+from isthmus.engine.control import write as write_control
 from isthmus.engine.hold import Hold
+from isthmus.engine.resolve.record import stop_key, stops
 from isthmus.engine.sides import Sides
 from isthmus.errors import SourceError
 from isthmus.mm2.filters import choose
@@ -66,6 +68,10 @@ class Positions(Sides):
         """Store these positions; None forgets one. Refused while somebody drives the flow."""
         async with self.held():
             await self.store(changes)
+            # Who moves a partition by hand has decided what to do about its stop.
+            known = set(stops(self._hold.view)) & set(changes)
+            if known:
+                await write_control(self._hold.journal, {stop_key(tp): None for tp in known})
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:

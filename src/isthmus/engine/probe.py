@@ -275,5 +275,6 @@ class Probe:
 
     async def _resume(self) -> None:
         async with Wishing(self._flow) as wishing:
-            await wishing.resume(frozenset({self._topic}))
+            # Forgotten first: a topic that is on record, not paused and not there has stopped.
             await wishing.forget(self._topic)
+            await wishing.resume(frozenset({self._topic}))

@@ -7,7 +7,7 @@ that one (I7), with what happened, where, and what to do.
 
 from __future__ import annotations
 
-from isthmus.engine.orders import Stop
+from isthmus.engine.orders import Range, Stop
 from isthmus.engine.packing import Packed
 from isthmus.engine.track import Track
 from isthmus.wire import codes
@@ -32,6 +32,7 @@ _MAY_HEAL = frozenset(
     }
 )
 TOO_LARGE = frozenset({codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
+_OF_RECORDS = TOO_LARGE | {codes.CORRUPT_MESSAGE, codes.INVALID_RECORD, codes.INVALID_TIMESTAMP}
 _HINTS = {
     codes.MESSAGE_TOO_LARGE: "raise max.message.bytes of the target topic to that of the source topic, "
     "or set on_too_large: dead_letter",
@@ -81,13 +82,20 @@ def _refused(track: Track, result: Landed, piece: Packed | None) -> Stop:
             code="TARGET_REFUSED",
             message=f"the dead-letter topic {result.tp.topic} refused {what}",
             hint="see its settings, first max.message.bytes, and the target broker's log",
+            lost=_refused_range(result, piece),
         )
     return Stop(
         source=track.assignment.source,
         code="TARGET_REFUSED" if result.error != codes.UNKNOWN_TOPIC_ID else "TARGET_RECREATED",
         message=f"the target refused {what}",
         hint=_HINTS.get(result.error, "see the target broker's log"),
+        lost=_refused_range(result, piece),
     )
+
+
+def _refused_range(result: Landed, piece: Packed | None) -> Range | None:
+    """What could be given up: records that are refused as such, and not for want of rights or of a topic."""
+    return (piece.first, piece.past) if piece is not None and result.error in _OF_RECORDS else None
 
 
 def judge_fetch(track: Track, fetched: Fetched, *, still_there: bool) -> Stop | None:
@@ -107,7 +115,8 @@ def judge_fetch(track: Track, fetched: Fetched, *, still_there: bool) -> Stop | 
             source=source,
             code="SOURCE_GONE",
             message=f"the source topic was deleted or made anew after offset {track.committed}",
-            hint="if it was made anew on purpose, give the flow a fresh target topic",
+            hint=f"see `isthmus resolve FILE --topic {source.topic}`",
+            lost=(track.committed, -1),
         )
     if fetched.error == codes.CORRUPT_MESSAGE and track.strikes < _STRIKES:
         track.strikes += 1
@@ -128,7 +137,9 @@ def diverged(track: Track, epoch: int, end: int) -> Stop:
         source=track.assignment.source,
         code="TRUNCATED",
         message=f"the source's log was truncated: epoch {epoch} ends at {end}, we had copied up to {track.position}",
-        hint="an unclean leader election lost records on the source; the target keeps what it has",
+        hint="an unclean leader election lost records on the source; the target keeps what it has: "
+        f"see `isthmus resolve FILE --topic {track.assignment.source.topic}`",
+        lost=(end, track.position),
     )
 
 
@@ -138,7 +149,8 @@ def foreign_history(track: Track) -> Stop:
         source=track.assignment.source,
         code="TRUNCATED",
         message=f"the source does not know leader epoch {track.last_epoch} of what we copied before {track.position}",
-        hint="an unclean leader election replaced records on the source; the target keeps what it has",
+        hint="an unclean leader election replaced records on the source; the target keeps what it has: "
+        f"see `isthmus resolve FILE --topic {track.assignment.source.topic}`",
     )
 
 
@@ -147,7 +159,8 @@ def above_end(track: Track, end: int) -> Stop:
         source=track.assignment.source,
         code="TRUNCATED",
         message=f"offset {track.position} is beyond the source's end {end}: its log was truncated or made anew",
-        hint="the target keeps what it has; decide by hand how to go on",
+        hint=f"the target keeps what it has: see `isthmus resolve FILE --topic {track.assignment.source.topic}`",
+        lost=(end, track.position),
     )
 
 
@@ -159,7 +172,9 @@ def another_log(track: Track, offset: int) -> Stop:
         code="SOURCE_RECREATED",
         message=f"the source holds another batch at offset {offset} than was copied: topic {topic} was deleted and "
         "made anew, or its log was truncated and written again",
-        hint=f"delete {track.assignment.target.topic} on the target and restart with --forget {topic} to copy it anew",
+        hint=f"see `isthmus resolve FILE --topic {topic}`; or delete {track.assignment.target.topic} on the target and "
+        f"restart with --forget {topic} to copy it anew",
+        lost=(track.committed, -1),
     )
 
 
@@ -169,6 +184,7 @@ def overtaken(track: Track, log_start: int) -> Stop:
         source=track.assignment.source,
         code="GAP",
         message=f"offsets {track.position} to {log_start - 1} were removed on the source before they were copied",
-        hint="set on_gap: skip to go on behind the gap; the lost range stays on record",
+        hint=f"`isthmus resolve FILE --topic {track.assignment.source.topic} --accept-gap` goes on behind it (or "
+        "on_gap: skip in the file); the lost range stays on record",
         lost=(track.position, log_start),
     )

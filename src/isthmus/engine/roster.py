@@ -13,11 +13,14 @@ from typing import Any
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
+from isthmus.engine.orders import Stop
 from isthmus.engine.registrar import Registrar
-from isthmus.engine.rights import Watch
+from isthmus.engine.rights import Watch, hidden_topics
 from isthmus.engine.scene import Scene
 from isthmus.engine.starts import first_offsets
-from isthmus.engine.survey import Route, assign, survey
+from isthmus.engine.survey import ANY_TARGET, LET_GO, Route, assign, gone_stop, survey
+from isthmus.engine.wishes import paused
+from isthmus.mm2.filters import choose
 from isthmus.model import Flow, Start, TopicPartition
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
@@ -74,12 +77,16 @@ class Roster:
 
     async def look(self, view: ControlView, starts: tuple[Start, ...] = ()) -> None:
         """The first step of `renew`; `record` must follow before lanes are assigned (I5)."""
-        seen = await survey(self._source, self._target, self.flow, view, self._watch)
+        missed = {tp.topic for tp in self._scene.stopped({"TARGET_RECREATED"})}
+        seen = await survey(self._source, self._target, self.flow, view, self._watch, missed)
         self._tell_created(seen.created)
         fresh = [route for route in seen.routes if f"topic/{route.source}" not in view.values]
         doubtful = await self._registrar.doubtful(fresh, starts)
-        for stop in (*seen.stops, *doubtful):
+        gone = await self._gone(view)
+        for stop in (*seen.stops, *doubtful, *gone):
             self._scene.stop(stop)
+        there = {route.source for route in seen.routes}  # and the ones that they were
+        self._scene.lift([tp for tp in self._scene.stopped({"SOURCE_GONE"}) if tp.topic in there])
         self._waits = bool(seen.stops)
         known = {route.source for route in seen.routes} | {stop.source.topic for stop in seen.stops}
         for name in set(self.routes) - known:
@@ -87,6 +94,31 @@ class Roster:
             self._scene.note(f"source topic {name} {why}; what was copied stays on the target")
         held = {stop.source.topic for stop in doubtful}
         self._found = {route.source: route for route in seen.routes if route.source not in held}
+
+    async def _gone(self, view: ControlView) -> list[Stop]:
+        """Topics that were copied and are not on the source any more. One that is paused may go: somebody saw to it."""
+        recorded = [
+            name
+            for key, value in view.under("topic/").items()
+            if (name := key.partition("/")[2]) not in self._source.topics and not value.get(LET_GO)
+        ]
+        held = paused(view)
+        absent = [name for name in choose(self.flow, recorded) if not held.holds(name)] if recorded else []
+        if not absent:
+            return []
+        hidden = set(await hidden_topics(self._source, self.flow))
+        said = set(self._scene.stopped({"SOURCE_GONE"}))  # by a lane, or an earlier look
+        return [
+            gone_stop(tp, self._scene.position(tp))
+            for name in absent
+            if name not in hidden
+            for tp in sorted(tp for tp in self._ever if tp.topic == name) or [TopicPartition(name, 0)]
+            if tp not in said
+        ]
+
+    def look_anew(self) -> None:
+        """The next look counts, whatever the last one saw."""
+        self._settled = None
 
     def _tell_created(self, names: Sequence[str]) -> None:
         """Each by its name while they are few; a thousand lines would push out everything else that was told."""
@@ -103,11 +135,17 @@ class Roster:
         or records written before it was noticed would be missed.
         """
         fresh = [r for r in self._found.values() if f"topic/{r.source}" not in view.values]
-        if not fresh:
+        moved = [
+            r for r in self._found.values() if {ANY_TARGET, LET_GO} & set(view.values.get(f"topic/{r.source}", ()))
+        ]
+        if not fresh and not moved:
             return
         await self._registrar.mark_empty(fresh)
         begins = await first_offsets(self._source, starts, {r.source: r.partitions for r in fresh})
         values = {f"topic/{r.source}": _on_record(r, begins.get(r.source, {})) for r in fresh}
+        for route in moved:
+            began = view.values[f"topic/{route.source}"].get("starts", {})
+            values[f"topic/{route.source}"] = _on_record(route, {int(n): int(at) for n, at in began.items()})
         await control.write(self._journal, values)
         view.values.update(values)
 

@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from isthmus.engine.control import ControlView
 from isthmus.engine.orders import Order, Receipt, Stop
+from isthmus.engine.resolve.record import gaps, stop_key, stop_of, stop_value, stops
+from isthmus.engine.strangers import FOREIGN_WRITE
 from isthmus.model import Flow, TopicPartition
 from isthmus.observe.status import FlowStatus, LaneStatus, PartitionStatus
 
@@ -24,8 +27,11 @@ FINAL = frozenset(
         "TARGET_RENAMED",
         "CORRUPT_BATCH",
         "HISTORY",
+        "FOREIGN_WRITE",
     }
 )
+# Of these a new start finds no trace in the clusters: they hold until somebody decides.
+_STANDING = frozenset({"TRUNCATED", "FOREIGN_WRITE"})
 _EVENTS = 50
 
 
@@ -70,6 +76,9 @@ class Scene:
         self._partitions: set[TopicPartition] = set()
         self._events: list[str] = []
         self._dropped = 0
+        self._gaps = self._lost = 0
+        self._known: dict[TopicPartition, Stop] = {}  # on record
+        self._read_at = -1
 
     # -- what happened -------------------------------------------------------------------------
 
@@ -86,6 +95,34 @@ class Scene:
         if known is None or (known.code, known.message) != (stop.code, stop.message):
             self.note(f"STOPPED {stop.source}: {stop.code}: {stop.message}. {stop.hint}".strip())
         self._stops[stop.source] = stop
+
+    def stand_by(self, view: ControlView) -> None:
+        """At a start, when partitions are known: stops of earlier days that only a decision ends."""
+        for tp, stop in stops(view).items():
+            holds = stop.code in _STANDING and (stop.code != FOREIGN_WRITE or self._flow.guards_copies)
+            if holds and tp in self._partitions and tp not in self._stops:
+                self.stop(stop)
+
+    def lift(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stops that were decided upon, or are so no more."""
+        for tp in partitions:
+            self._stops.pop(tp, None)
+
+    def news(self, view: ControlView) -> dict[str, dict[str, Any] | None]:
+        """What the record of stops lacks; what stood there and was tried again is taken off it."""
+        known = self._on_record(view)
+        found: dict[str, dict[str, Any] | None] = {
+            stop_key(tp): stop_value(stop, time.time()) for tp, stop in self._stops.items() if known.get(tp) != stop
+        }
+        return found | {stop_key(tp): None for tp in known if tp in self.seen and tp not in self._stops}
+
+    def _on_record(self, view: ControlView) -> dict[TopicPartition, Stop]:
+        """Stops as the record has them; counts what was lost on the way. The record is long, and seldom changes."""
+        if view.troubles != self._read_at:
+            losses = [gap for gap in gaps(view) if gap.first >= 0]
+            self._gaps, self._lost = len(losses), sum(gap.lost for gap in losses)
+            self._known, self._read_at = stops(view), view.troubles
+        return self._known
 
     def set_partitions(self, lanes: Mapping[TopicPartition, int]) -> None:
         self._partitions = set(lanes)
@@ -118,8 +155,8 @@ class Scene:
         lane.now = Done(value["records"], value["bytes"], value["transactions"], value["dead_letters"])
         for topic, partition, position, end in value["positions"]:
             self._positions[TopicPartition(topic, partition)] = (max(0, position), end)
-        for topic, partition, code, message, hint in value["stops"]:
-            self.stop(Stop(source=TopicPartition(topic, partition), code=code, message=message, hint=hint))
+        for topic, partition, stop in value["stops"]:
+            self.stop(stop_of(TopicPartition(topic, partition), stop))
         for text in value["notes"]:
             self.note(f"lane {number}: {text}", once=True)
 
@@ -149,6 +186,10 @@ class Scene:
         stop = self._stops.get(tp)
         return stop is not None and stop.code in FINAL
 
+    def position(self, tp: TopicPartition) -> int:
+        """The next source offset, as a lane said last; -1: none did."""
+        return self._positions[tp][0] if tp in self._positions else -1
+
     def stopped(self, kinds: Iterable[str]) -> list[TopicPartition]:
         wanted = set(kinds)
         return [tp for tp, stop in self._stops.items() if stop.code in wanted]
@@ -162,6 +203,8 @@ class Scene:
             lanes=tuple(self._lane(number, lane) for number, lane in enumerate(self._lanes)),
             events=tuple(self._events),
             earlier_events=self._dropped,
+            gaps=self._gaps,
+            lost=self._lost,
         )
         self._watch(status)
         return status

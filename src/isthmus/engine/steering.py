@@ -2,7 +2,7 @@
 
 Lanes learn of a change by a new order: their epoch ends early, in a tenth of a second, and nothing else does. Only
 another number of lanes needs more, because a partition then changes lanes: all orders end, every id is fenced as at a
-start, and partitions are dealt out anew.
+start, and partitions are dealt out anew. A decision about a stop needs the same: it changes progress.
 
 What must stay true: a change that cannot be made leaves the flow as it is, and is told.
 """
@@ -10,14 +10,18 @@ What must stay true: a change that cannot be made leaves the flow as it is, and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from isthmus.engine import control, wishes
-from isthmus.errors import IsthmusError, TargetError, WireError
+from isthmus.engine.resolve.carry import resolve
+from isthmus.engine.resolve.choices import Wanted
+from isthmus.errors import ConfigError, IsthmusError, TargetError, WireError
 from isthmus.model import Flow
 
 if TYPE_CHECKING:
@@ -35,7 +39,9 @@ class Steering:
         self._file = driver.flow  # what the file, or `apply`, says: without wishes
         self._wished_at = -1  # offset of the newest wish that was seen
         self._settings_at = -1  # and of the newest that brings settings; those of before our start do not count
+        self._steered_at = -1  # and of the newest pause or throttle
         self._done_at = -1
+        self._resolves: dict[str, int] = {}  # decisions to be carried out, and where they stand
         self._ends_when_caught_up = False
         self._lock = asyncio.Lock()
         self._obeying: asyncio.Task[None] | None = None
@@ -47,9 +53,15 @@ class Steering:
 
     def seen(self, key: str, offset: int) -> None:
         """A wish stands in the control topic at this offset."""
+        if key.startswith(wishes.RESOLVE) and key not in self._driver.view.values:
+            return  # taken away, because it was heard
         self._wished_at = max(self._wished_at, offset)
         if key == wishes.SETTINGS:
             self._settings_at = max(self._settings_at, offset)
+        elif key.startswith(wishes.RESOLVE):
+            self._resolves[key] = offset
+        else:
+            self._steered_at = max(self._steered_at, offset)
 
     def begin(self, *, until_caught_up: bool) -> None:
         """Pauses and throttles of earlier days hold from the start."""
@@ -58,6 +70,7 @@ class Steering:
         self.paused = wishes.paused(view)
         self._refuse_pause()
         self._driver.use(replace(self._file, throttle=wishes.throttled(view, self._file.throttle)))
+        self._resolves.clear()
         if self.paused != wishes.Paused():
             self._driver.scene.note(f"paused: {self.paused.told()}; `isthmus resume` lets it go on")
 
@@ -76,13 +89,11 @@ class Steering:
             await self._carry_out()
 
     async def _carry_out(self) -> None:
-        at, refused = self._wished_at, ""
-        view, driver = self._driver.view, self._driver
+        at, refused, driver = self._wished_at, "", self._driver
         try:
-            flow = self._file
-            if self._settings_at > self._done_at:
-                flow = wishes.with_settings(flow, view.values[wishes.SETTINGS]["settings"])
-            await self._enforce(flow)
+            if self._settings_at > self._done_at or self._steered_at > self._done_at:
+                await self._enforce(self._wished_settings())
+            await self._resolve_all()
         except (IsthmusError, TypeError, ValueError, KeyError) as error:
             refused = str(error)
             driver.scene.note(f"a wish was refused: {refused}")
@@ -92,6 +103,39 @@ class Steering:
             await control.write(driver.journal, {wishes.HEARD: who})
         except WireError as error:
             driver.scene.note(f"an answer to a wish could not be written: {error}", once=True)
+
+    def _wished_settings(self) -> Flow:
+        if self._settings_at <= self._done_at:
+            return self._file
+        return wishes.with_settings(self._file, self._driver.view.values[wishes.SETTINGS]["settings"])
+
+    async def _resolve_all(self) -> None:
+        """Decisions of operators, in their order; one that is refused is refused alone."""
+        pending, self._resolves = self._resolves, {}
+        refused = []
+        for key in sorted(pending, key=pending.__getitem__):
+            wish = self._driver.view.values.get(key)
+            if wish is None:
+                continue  # taken back
+            try:
+                await self._resolve(Wanted.parsed(wish))
+            except (IsthmusError, TypeError, ValueError, KeyError) as error:
+                refused.append(str(error))
+            await control.write(self._driver.journal, {key: None})
+        if refused:
+            raise ConfigError("; ".join(refused))
+
+    async def _resolve(self, wanted: Wanted) -> None:
+        driver = self._driver
+        async with self._halted():
+            await driver.dispatch.fence_everyone(driver.view, driver.flow.lanes)
+            await driver.dispatch.ledger.advance()
+            done = await resolve(driver.ground(), wanted)
+            driver.scene.note(f"resolved {wanted.topic}: {wanted.choice} for {len(done)} partition(s)")
+            try:
+                await driver.resolved(done)
+            except WireError as error:  # it is done all the same; the next look plans it
+                driver.scene.note(f"a cluster does not answer: {error}", once=True)
 
     async def adopt(self, flow: Flow) -> None:
         """The file was changed; what can change at once does, the rest is told."""
@@ -133,6 +177,12 @@ class Steering:
             )
 
     async def _regroup(self, flow: Flow) -> None:
+        async with self._halted():
+            await self._driver.deal_anew(flow)
+
+    @contextlib.asynccontextmanager
+    async def _halted(self) -> AsyncIterator[None]:
+        """No order is made or runs meanwhile."""
         driver = self._driver
         driver.gate.clear()
         try:
@@ -140,8 +190,8 @@ class Steering:
             until = time.monotonic() + _IDLE_WITHIN_S
             while driver.busy:
                 if time.monotonic() > until:
-                    raise IsthmusError(f"lanes did not end within {_IDLE_WITHIN_S:.0f} s; there are as many as before")
+                    raise IsthmusError(f"lanes did not end within {_IDLE_WITHIN_S:.0f} s; everything is as before")
                 await asyncio.sleep(0.05)
-            await driver.deal_anew(flow)
+            yield
         finally:
             driver.gate.set()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import uuid
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from isthmus.engine.control import ControlView
@@ -30,6 +31,8 @@ from isthmus.wire.settings import Settings, describe_settings
 _LOOKS = 4
 _ENDS_PATIENCE_S = 60.0
 _NEW_PATIENCE_S = 60.0
+LET_GO = "let_go"  # on record: by a decision nobody misses the source topic
+ANY_TARGET = "any_target"  # on record: by a decision the copy goes on in whatever topic is there, or is made
 _NEW_PARTITION_S = 0.02  # one broker on a small machine opened 10,000 partitions in 80 s
 
 
@@ -136,14 +139,17 @@ async def refuse_uncreatable(source: Client, target: Client, flow: Flow, names: 
         ) from error
 
 
-async def survey(source: Client, target: Client, flow: Flow, view: ControlView, watch: Watch) -> Survey:
-    """Compare both clusters and what is on record; create what is missing."""
+async def survey(
+    source: Client, target: Client, flow: Flow, view: ControlView, watch: Watch, missed: Collection[str] = ()
+) -> Survey:
+    """Compare both clusters and what is on record; create what is missing. `missed`: topics whose copy was looked for
+    in vain before."""
     names = await chosen_topics(source, flow)
     await target.refresh(None)
     # Before all else: a topic that we may not see looks like one that is gone.
     kept_back = await watch.kept_back(source, target, flow, [*names, *await hidden_topics(source, flow)])
     names = [name for name in names if name not in kept_back]
-    await _look_again(target, flow, [name for name in names if f"topic/{name}" in view.values])
+    await look_again(target, flow, [name for name in names if f"topic/{name}" in view.values and name not in missed])
     stops = list(kept_back.values())
     mixed = collisions(flow, names, view)
     wanted: list[str] = []
@@ -178,7 +184,7 @@ def collisions(flow: Flow, names: list[str], view: ControlView) -> dict[str, Sto
     }
 
 
-async def _look_again(target: Client, flow: Flow, recorded: list[str]) -> None:
+async def look_again(target: Client, flow: Flow, recorded: list[str]) -> None:
     """A broker that has just started may not list everything yet: a topic counts as gone when it stays away."""
     for _ in range(_LOOKS):
         missing = [remote for name in recorded if (remote := remote_topic(flow, name)) not in target.topics]
@@ -202,14 +208,18 @@ def changed_identity(
             source=first,
             code="SOURCE_RECREATED",
             message=f"source topic {name} was deleted and made anew (id {then} is now {now}): nothing of it is copied",
-            hint=f"delete {remote} on the target and restart with --forget {name} to copy the new topic",
+            hint=f"see `isthmus resolve FILE --topic {name}`; or delete {remote} on the target and restart with "
+            f"--forget {name} to copy the new topic",
         )
+    if record.get(ANY_TARGET):
+        return None
     if record["target"] != remote:
         return Stop(
             source=first,
             code="TARGET_RENAMED",
             message=f"so far {name} was copied to {record['target']}, but now the flow's settings name it {remote}",
-            hint=f"set the naming back, or restart with --forget {name} to copy all of it to {remote}",
+            hint=f"set the naming back, or see `isthmus resolve FILE --topic {name}`; --forget {name} at a start "
+            f"copies all of it to {remote}",
         )
     there, known = target.topic_id(remote), uuid.UUID(record["target_id"])
     if remote not in target.topics or (there != known and NO_ID not in (there, known)):
@@ -217,9 +227,22 @@ def changed_identity(
             source=first,
             code="TARGET_RECREATED",
             message=f"target topic {remote} was deleted or made anew: what was copied into it is gone",
-            hint=f"restart with --forget {name} to copy the source topic again from its start",
+            hint=f"see `isthmus resolve FILE --topic {name}`; --forget {name} at a start copies the source topic again "
+            "from its start",
         )
     return None
+
+
+def gone_stop(source: TopicPartition, position: int) -> Stop:
+    """`position`: the next offset that would have been copied; -1: not known."""
+    after = f" after offset {position}" if position >= 0 else ""
+    return Stop(
+        source=source,
+        code="SOURCE_GONE",
+        message=f"source topic {source.topic} was deleted{after}; what was copied stays on the target",
+        hint=f"`isthmus resolve FILE --topic {source.topic} --accept-gap` lets it go, if that was meant",
+        lost=(position, -1) if position >= 0 else None,
+    )
 
 
 async def _create_missing(source: Client, target: Client, flow: Flow, names: list[str]) -> tuple[list[str], list[Stop]]:

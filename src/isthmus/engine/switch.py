@@ -47,6 +47,7 @@ class Switch:
     places: Mapping[TopicPartition, Place] = field(default_factory=dict)
     steps: tuple[tuple[str, int], ...] = ()
     never_crossed: str = ""  # what a failback does with it
+    fenced: bool = False  # writers were shut out of the source by access rules
     heard_ms: int = 0  # when the source was last heard of, if it did not answer
 
     @property
@@ -71,6 +72,7 @@ class Switch:
             "places": topics,
             "steps": [list(step) for step in self.steps],
             "never_crossed": self.never_crossed,
+            "fenced": self.fenced,
             "heard_ms": self.heard_ms,
         }
 
@@ -92,6 +94,7 @@ def switch_of(view: ControlView) -> Switch | None:
         },
         steps=tuple((name, at) for name, at in value.get("steps", ())),
         never_crossed=value.get("never_crossed", ""),
+        fenced=bool(value.get("fenced")),
         heard_ms=int(value.get("heard_ms", 0)),
     )
 

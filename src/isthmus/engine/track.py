@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from isthmus.engine.marks import Mark, mark_of, parse_mark
 from isthmus.engine.orders import Assignment, Stop
+from isthmus.engine.strangers import Tide
 from isthmus.wire.batch import Batch, Body
 
 
@@ -52,8 +53,10 @@ class Track:
         )  # in one batch, after the target found one too large; 0: as many as there are
         self.fits = 0  # the limit under which batches were committed last
         self.letters = dict(assignment.letters)  # source offsets that go to the dead letters, and why
+        self.given_up = assignment.given_up  # source offsets that are passed over by a decision
         self.strikes = assignment.strikes  # refusals in a row that may heal
         self.next_base = -1  # lowest base offset that the target may return next (I9)
+        self.tide = Tide()  # whether somebody else writes there
         # Where the source is fetched by name: a batch below `committed`, and those fetched since.
         self.marking = False
         self.mark: Mark | None = None
@@ -84,6 +87,16 @@ class Track:
         """Move over offsets that hold nothing to write."""
         self.position = max(self.position, offset)
         self.settle()
+
+    def pass_given_up(self) -> None:
+        """Offsets that may not even be readable are not asked for."""
+        for first, past in self.given_up:
+            if first <= self.position < past:
+                self.skip_to(past)
+
+    def gives_up(self, first: int, past: int) -> bool:
+        """Whether all of [first, past) is passed over."""
+        return any(begin <= first and past <= end for begin, end in self.given_up)
 
     def settle(self) -> None:
         """When nothing waits and nothing is in the open transaction, what was skipped is done."""
@@ -124,6 +137,7 @@ class Track:
         self.sent = self.position = self.committed
         self.last_epoch = -1
         self.next_base = -1
+        self.tide.forget()
         self.marks.clear()
 
     def halt(self, stop: Stop) -> None:

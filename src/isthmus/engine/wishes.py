@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +25,12 @@ from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
 
 PAUSE, THROTTLE, SETTINGS = "wish/pause", "wish/throttle", "wish/settings"
+RESOLVE = "wish/resolve/"  # one for each decision; taken away when it was heard
 HEARD = "heard"
 _LANE_SILENT_S = 10.0  # lanes report about once a second
 _HEARD_WITHIN_S = 10.0
+_RESOLVED_WITHIN_S = 180.0  # orders end first, and every id is fenced
+_SURELY_DEAD_S = 20.0  # a driver on a machine that is busy may renew its lease late
 # What may change under a running flow. Everything else decides where records go, or who we are.
 LIVE = (
     "topics",
@@ -36,6 +40,7 @@ LIVE = (
     "lanes",
     "on_gap",
     "on_too_large",
+    "on_foreign_write",
     "compression",
     "throttle",
     "tuning",
@@ -212,16 +217,30 @@ class Wishing:
     async def apply(self, settings: Mapping[str, Any]) -> Answer:
         return await self._wish(SETTINGS, {"settings": settings})
 
-    async def _wish(self, key: str, value: dict[str, Any]) -> Answer:
+    async def resolve(self, wish: dict[str, Any]) -> Answer:
+        """A decision, for the driver to carry out; an answer without a name: nobody did."""
+        key = f"{RESOLVE}{uuid.uuid4().hex[:12]}"
+        answer = await self._wish(key, wish, is_decision=True)
+        if not answer.heard_by:
+            await control.write(self._journal, {key: None})  # or a driver that comes would find it
+        return answer
+
+    async def _wish(self, key: str, value: dict[str, Any], *, is_decision: bool = False) -> Answer:
+        """Waits for an answer while somebody drives the flow. A decision takes longer to carry out, and its driver may
+        die over it."""
+        within_s, dead_after_s = (
+            (_RESOLVED_WITHIN_S, _SURELY_DEAD_S) if is_decision else (_HEARD_WITHIN_S, control.LEASE_DEAD_AFTER_S)
+        )
         written = await control.write(self._journal, {key: value})
-        cursor, until = written.offset, time.monotonic() + _HEARD_WITHIN_S
-        while self._is_driven(written.time_ms) and time.monotonic() < until:
+        cursor, began = written.offset, time.monotonic()
+        while (passed := time.monotonic() - began) < within_s:
+            aged_ms = int(passed * 1000) if is_decision else 0
+            if not self._is_driven(written.time_ms + aged_ms, dead_after_s):
+                break
             await asyncio.sleep(0.2)
             end = await self._journal.end()
-            await self._hear(cursor, end)
-            cursor = end
-            answer = self._view.values.get(HEARD, {})
-            if int(answer.get("at", -1)) >= written.offset:
+            answers, cursor = await self._hear(cursor, end), end
+            if answer := next((each for each in answers if int(each.get("at", -1)) >= written.offset), None):
                 self._refuse(answer)
                 return Answer(value=value, heard_by=f"process {answer.get('pid')} on {answer.get('host')}")
         return Answer(value=value, heard_by="")
@@ -230,12 +249,16 @@ class Wishing:
         if answer.get("refused"):
             raise ConfigError(f"the running flow refused it: {answer['refused']}", where=f"flow {self.flow.name}")
 
-    def _is_driven(self, now_ms: int) -> bool:
+    def _is_driven(self, now_ms: int, dead_after_s: float) -> bool:
         lease = self._view.values.get("lease")
         if lease is None or lease.get("released"):
             return False
-        return now_ms - self._view.times_ms.get("lease", 0) < control.LEASE_DEAD_AFTER_S * 1000
+        return now_ms - self._view.times_ms.get("lease", 0) < dead_after_s * 1000
 
-    async def _hear(self, start: int, end: int) -> None:
-        for record in await self._journal.read(start, end):
-            self._view.apply(record)
+    async def _hear(self, start: int, end: int) -> list[dict[str, Any]]:
+        """Returns answers of drivers; the next one may come at once, so each is looked at."""
+        return [
+            self._view.values[HEARD]
+            for record in await self._journal.read(start, end)
+            if self._view.apply(record) == HEARD and HEARD in self._view.values
+        ]

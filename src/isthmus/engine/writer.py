@@ -81,6 +81,7 @@ class Writer:
         self._turn = 0
         self._register = Register(client)
         self._recorded = {who.producer_id for who in order.identities}
+        self.own_ids = {who.producer_id for who in order.identities}  # all that this order ever wrote with
         # TV1 sequences run on within an epoch, for each id by itself; TV2 starts each transaction at 0 (R2).
         self._sequences: list[dict[TopicPartition, int]] = [{}, {}]
         self._added: set[TopicPartition] = set()
@@ -171,8 +172,7 @@ class Writer:
         self._identities[self._turn] = await end(
             self._client, self.identity, commit=True, second_protocol=self._order.second_protocol
         )
-        self._turn ^= 1
-        self.open = False
+        self._took_turn()
         self.tally.transactions += 1
         self.tally.records += self._records
         self.tally.bytes += self._bytes
@@ -180,8 +180,15 @@ class Writer:
         for track in tracks:
             if track in self._touched:
                 track.commit()
+                track.tide.ended()
             track.persisted = self._reaching.get(track, track.persisted)
             track.settle()
+
+    def _took_turn(self) -> None:
+        """A transaction is over; EndTxn may have handed out another id for the next one."""
+        self.own_ids.add(self.identity.producer_id)
+        self._turn ^= 1
+        self.open = False
 
     async def abort(self, tracks: Iterable[Track]) -> None:
         """Give up the open transaction; afterwards nothing of it can ever be committed."""
@@ -190,8 +197,7 @@ class Writer:
         self.hungry.set()
         await self._let_answers_come()
         self._identities[self._turn] = await end(self._client, self.identity, commit=False, second_protocol=True)
-        self._turn ^= 1
-        self.open = False
+        self._took_turn()
         self.tally.aborts += 1
         for track in tracks:
             track.rewind()
@@ -337,6 +343,7 @@ class Writer:
             )
         if track is not None:
             track.next_base = result.base_offset + count
+            track.tide.landed(result.base_offset, count)
             if self._indexed:
                 track.land(result.base_offset)
         else:

@@ -66,6 +66,8 @@ class FlowStatus:
     lanes: tuple[LaneStatus, ...] = ()
     events: tuple[str, ...] = ()  # what happened lately, newest last
     earlier_events: int = 0  # how many more there were before these
+    gaps: int = 0  # on record: ranges of the source that are not, or no more, on the target
+    lost: int = 0  # offsets in them, as far as known
 
     @property
     def records(self) -> int:

@@ -1,7 +1,8 @@
-"""Access rules (ACLs) of topics: read those of a cluster, add some. Returns plain values.
+"""Access rules (ACLs) of topics: read those of a cluster, add some, take away some. Returns plain values.
 
-Only rules on topics are asked for. What must stay true: nothing here removes a rule; adding one that is there
-already is success (the broker keeps rules as a set). Which rules a flow takes along is decided by the engine.
+Only rules on topics are asked for. What must stay true: a rule is taken away only if it is named in full; adding one
+that is there already is success, and so is taking away one that is not (the broker keeps rules as a set). Which rules
+there ought to be is decided by others.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest
+from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 
 from isthmus.errors import BrokerRefused
 from isthmus.wire.admin import ask_controller, refusal
@@ -99,4 +100,29 @@ async def create_acls(client: Client, acls: Sequence[TopicAcl]) -> dict[TopicAcl
         for acl, result in zip(batch, answer.results, strict=True):
             if result.error_code:
                 refused[acl] = refusal(client, f"{acl} cannot be added", result)
+    return refused
+
+
+async def delete_acls(client: Client, acls: Sequence[TopicAcl]) -> dict[TopicAcl, BrokerRefused]:
+    """Take away exactly these rules; returns those that were refused."""
+    refused: dict[TopicAcl, BrokerRefused] = {}
+    kind = DeleteAclsRequest.DeleteAclsFilter
+    for start in range(0, len(acls), _BATCH):
+        batch = acls[start : start + _BATCH]
+        filters = [
+            kind(
+                resource_type_filter=_TOPIC_RESOURCE,
+                resource_name_filter=acl.topic,
+                pattern_type_filter=acl.pattern,
+                principal_filter=acl.principal,
+                host_filter=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in batch
+        ]
+        answer = await ask_controller(client, DeleteAclsRequest(filters=filters), 3, floor=1)
+        for acl, result in zip(batch, answer.filter_results, strict=True):
+            if result.error_code:
+                refused[acl] = refusal(client, f"{acl} cannot be taken away", result)
     return refused

@@ -147,6 +147,27 @@ def crc_is_right(buffer: memoryview, batch: Batch) -> bool:
     return bool(crc32c(covered) == batch.crc)
 
 
+def damaged_span(buffer: memoryview, first: int) -> tuple[int, int] | None:
+    """Offsets of the first batch with a wrong CRC, else of the first one, at this offset or later, half-open.
+
+    By headers alone, since what is damaged cannot be read; None where a header makes no sense, either.
+    """
+    at, earliest = 0, None
+    while at + HEADER_SIZE <= len(buffer):
+        base, length, magic = struct.unpack_from(">qi4xb", buffer, at)
+        crc, delta = struct.unpack_from(">I2xi", buffer, at + 17)
+        if magic != 2 or delta < 0 or length < HEADER_SIZE - 12 or at + 12 + length > len(buffer):
+            break
+        past = base + delta + 1
+        if past > first:
+            span = (max(base, first), past)
+            if crc32c(buffer[at + _TAIL_AT : at + 12 + length]) != crc:
+                return span
+            earliest = earliest or span
+        at += 12 + length
+    return earliest
+
+
 def marker_of(buffer: memoryview, batch: Batch) -> int | None:
     """0 if this control batch aborts a transaction, 1 if it commits one, None if neither.
 

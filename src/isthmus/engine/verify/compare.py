@@ -26,9 +26,9 @@ class _Sides:
 
     def __init__(self, source: Client, target: Client, stretch: Stretch) -> None:
         self.stretch = stretch
-        self.here = Walk(source, stretch.source, stretch.low, stretch.source_end)
-        self.there = Walk(target, stretch.target, stretch.target_low, stretch.target_end)
-        self.records = self.alike = 0
+        self.here = Walk(source, stretch.source, stretch.low, stretch.source_end, stretch.without)
+        self.there = Walk(target, stretch.target, stretch.target_low, stretch.target_end, stretch.target_without)
+        self.records = self.alike = self.letters = 0
 
     async def step(self) -> bool:
         """Pass what is the same; False at the end of either, or at a difference."""
@@ -56,6 +56,15 @@ class _Sides:
         self.records += same
         return same == count
 
+    async def pass_letter(self) -> bool:
+        """Where both differ: whether the source's next record is a dead letter, which is passed over then."""
+        rows = await self.here.ahead(1)
+        if not len(rows) or int(rows[0, OFFSET]) not in self.stretch.letters:
+            return False
+        self.here.pass_rows(1)
+        self.letters += 1
+        return True
+
     async def close(self) -> None:
         await asyncio.gather(self.here.close(), self.there.close())
 
@@ -71,6 +80,7 @@ class _Sides:
             alike=self.alike,
             opened=self.here.opened,
             by_key=stretch.by_key,
+            dead_letters=self.letters,
             difference=difference,
         )
 
@@ -98,7 +108,7 @@ def _not_compared(stretch: Stretch, error: IsthmusError) -> Compared:
 
 
 async def _in_order(sides: _Sides, source: Client, target: Client) -> Difference | None:
-    while await sides.step():
+    while await sides.step() or await sides.pass_letter():
         pass
     if len(await sides.there.ahead(1)):
         return await diagnose(source, target, sides.stretch, sides.here, sides.there)
@@ -116,6 +126,9 @@ async def _in_order(sides: _Sides, source: Client, target: Client) -> Difference
 async def _by_key(sides: _Sides) -> Difference | None:
     """The last value of each key; a key that was deleted, and one that never was, are the same."""
     here, there = await asyncio.gather(_all(sides.here), _all(sides.there))
+    if sides.stretch.letters:
+        lettered = np.isin(here[:, OFFSET], np.array(sorted(sides.stretch.letters), np.int64))
+        sides.letters, here = int(lettered.sum()), here[~lettered]
     sides.records = len(here)
     # What was written after `until` may be on the target already, or not.
     late = here[:, OFFSET] >= sides.stretch.until

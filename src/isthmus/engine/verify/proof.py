@@ -18,8 +18,10 @@ from isthmus.engine.control import ControlView
 from isthmus.engine.offsets.index import Index
 from isthmus.engine.offsets.view import GroupsReader
 from isthmus.engine.plan import Plan, on_record, plan_flow, stored_positions
+from isthmus.engine.resolve.record import Gap
 from isthmus.engine.sides import clients, reach
 from isthmus.engine.survey import chosen_topics
+from isthmus.engine.verify.exempt import exempt
 from isthmus.engine.verify.stretches import Surveyor
 from isthmus.engine.verify.values import Compared, Stretch, Task
 from isthmus.errors import ConfigError, IsthmusError, SourceError, TargetError
@@ -71,6 +73,11 @@ class Report:
     compared: tuple[Compared, ...]
     settings: tuple[str, ...]
     groups: dict[str, int]
+    gaps: tuple[Gap, ...] = ()  # on record, and passed over
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(each.dead_letters for each in self.compared)
 
     @property
     def equal(self) -> bool:
@@ -90,7 +97,7 @@ async def prove(
     async with clients(flow) as (source, target):
         await reach(source, SourceError)
         await reach(target, TargetError)
-        stretches, left_out = await _find(flow, source, target, wanted)
+        stretches, left_out, gaps = await _find(flow, source, target, wanted)
         plan = await plan_flow(source, target, flow, await on_record(target, flow))
     compared = await _compare(flow, examiner, stretches, wanted.slots, watch)
     return Report(
@@ -101,6 +108,7 @@ async def prove(
         compared=tuple(sorted([*compared, *left_out], key=lambda each: each.source)),
         settings=tuple(_unlike_settings(plan, {each.target.topic for each in compared})),
         groups=await _groups(flow),
+        gaps=gaps,
     )
 
 
@@ -118,7 +126,9 @@ def _refuse_two_way(flow: Flow) -> None:
 # --- what is to be compared -------------------------------------------------------------------
 
 
-async def _find(flow: Flow, source: Client, target: Client, wanted: Wanted) -> tuple[list[Stretch], list[Compared]]:
+async def _find(
+    flow: Flow, source: Client, target: Client, wanted: Wanted
+) -> tuple[list[Stretch], list[Compared], tuple[Gap, ...]]:
     names = [name for name in await chosen_topics(source, flow) if _is_wanted(name, wanted)]
     if not names:
         raise ConfigError(
@@ -137,7 +147,8 @@ async def _find(flow: Flow, source: Client, target: Client, wanted: Wanted) -> t
     compacted = await _compacted(source, target, {tp.topic: remote.topic for tp, remote in remotes.items()})
     surveyor = Surveyor(source, target, index, _begins(view, names))
     stretches, left_out = await surveyor.stretches(remotes, progress, compacted, wanted.since_ms)
-    return stretches, [*left_out, *absent]
+    known = await exempt(flow, source, target, view)
+    return [known.applied(each) for each in stretches], [*left_out, *absent], known.of(names)
 
 
 def _is_wanted(name: str, wanted: Wanted) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from isthmus.engine.orders import Range
 from isthmus.model import Flow, TopicPartition
 
 MISSING, DOUBLED, EXTRA, REORDERED, ALTERED, DAMAGED = (
@@ -33,6 +34,9 @@ class Stretch:
     target_low: int
     target_end: int
     by_key: bool = False
+    without: tuple[Range, ...] = ()  # source offsets that are not on the target, as recorded
+    target_without: tuple[Range, ...] = ()  # target offsets that are not from the source, as recorded
+    letters: frozenset[int] = frozenset()  # source offsets of dead letters
 
     @property
     def size(self) -> int:
@@ -62,6 +66,7 @@ class Compared:
     alike: int = 0  # batches that were the same byte for byte
     opened: int = 0  # batches that had to be looked into
     by_key: bool = False
+    dead_letters: int = 0  # records that are among the dead letters instead
     difference: Difference | None = None
     reason: str = ""
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from isthmus.engine.orders import Range
 from isthmus.errors import BrokerRefused, BrokerUnreachable
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
@@ -39,11 +41,12 @@ class Piece(NamedTuple):
 class Walk:
     """Records of [low, end) of one partition: whole batches at first, rows of prints where one was opened."""
 
-    def __init__(self, client: Client, tp: TopicPartition, low: int, end: int) -> None:
+    def __init__(self, client: Client, tp: TopicPartition, low: int, end: int, without: Sequence[Range] = ()) -> None:
         self.rows = _NONE  # of records in opened batches that were not passed yet
         self.opened = self.bytes = 0
         self._client, self._tp = client, tp
         self._low, self._end = low, end
+        self._without = without  # offsets that are passed over as if they were not there
         self._at = low
         self._pieces: deque[Piece] = deque()
         self._asked: asyncio.Task[Fetched] | None = None
@@ -65,7 +68,14 @@ class Walk:
             return None
         piece = self._pieces[0]
         inside = piece.batch.base_offset >= self._low and piece.batch.last_offset < self._end
-        return piece if inside else None
+        return piece if inside and not self._is_holed(piece.batch) else None
+
+    def _is_holed(self, batch: Batch) -> bool:
+        return any(first <= batch.last_offset and batch.base_offset < past for first, past in self._without)
+
+    def _is_passed(self, batch: Batch) -> bool:
+        """All of it: not even looked into, because it may be damaged."""
+        return any(first <= batch.base_offset and batch.last_offset < past for first, past in self._without)
 
     def take(self) -> Piece:
         """The next batch, which is passed; only while none is open."""
@@ -80,7 +90,10 @@ class Walk:
         piece = self.take()
         self.opened += 1
         rows = prints_of(piece.buffer, piece.batch)
-        self.rows = rows[(rows[:, OFFSET] >= self._low) & (rows[:, OFFSET] < self._end)]
+        wanted = (rows[:, OFFSET] >= self._low) & (rows[:, OFFSET] < self._end)
+        for first, past in self._without:
+            wanted &= (rows[:, OFFSET] < first) | (rows[:, OFFSET] >= past)
+        self.rows = rows[wanted]
 
     def pass_rows(self, count: int) -> None:
         self.rows = self.rows[count:]
@@ -117,7 +130,7 @@ class Walk:
         self._pieces.extend(
             Piece(answer.records, batch)
             for batch in committed_batches(answer, batches)
-            if not batch.is_control and (batch.count or batch.magic < 2)
+            if not batch.is_control and (batch.count or batch.magic < 2) and not self._is_passed(batch)
         )
         return True
 
