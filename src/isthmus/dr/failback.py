@@ -280,7 +280,7 @@ class _Return:
         scene.begin("groups")
         remotes = {remote: name for name, remote in scene.remotes.items()}
         movers = Movers(self._mirror, scene.target, scene.source, remotes, self._back.ledger.positions)
-        if not movers.can_translate:
+        if not self._has_indexes():
             return [], ["the flow keeps no index of offsets (mm2_topics): groups were not moved"]
         await until_left(scene.flow, scene.target, set(remotes), scene.options, scene.tell, self._consumers())
         lift = await self._beyond_leftover()

@@ -29,7 +29,13 @@ _SEED_HINT = "its control topic could not be made; see `isthmus doctor`"
 
 def mirror_of(flow: Flow, remotes: Mapping[str, str]) -> Flow:
     """The flow back. Where names are kept, topics that are new on the other side come along, too."""
-    kept = replace(flow.mm2_topics, heartbeats=False, carry_heartbeats=False, checkpoints=True, group_offsets=False)
+    kept = replace(
+        flow.mm2_topics,
+        heartbeats=False,
+        carry_heartbeats=False,
+        checkpoints=flow.keeps_index,
+        group_offsets=False,
+    )
     back = replace(
         flow,
         source=flow.target,
