@@ -2,27 +2,29 @@
 
 Must stay true: options are judged when a DataFrame is made, before anything is asked of a broker. They travel to
 executors as they were given, and references in them (`${file:...}`) are resolved by each process for itself; no value
-appears in an error. What is read is decided by `planning`, and read by `reading`.
+appears in an error. What is read is decided by `planning`, and read by `reading`; both are imported where they are
+needed, because Spark starts a process for each question, and most of its time would be their imports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from isthmus.errors import ConfigError, IsthmusError
 from isthmus.frames import jsons
-from isthmus.frames.arrow import record_batch
-from isthmus.frames.options import read_options
-from isthmus.frames.planning import Planner
+from isthmus.frames.options import Options, read_options
 from isthmus.frames.ranges import Range
-from isthmus.frames.reading import read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from isthmus.frames.planning import Planner
 
 NAME = "isthmus"
 _COLUMNS = (
@@ -52,7 +54,7 @@ class IsthmusSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
         return StreamReader(dict(self.options))
 
 
-def _judged(options: Mapping[str, str]) -> Any:
+def _judged(options: Mapping[str, str]) -> Options:
     """Whether they are for a batch or for a stream is not said yet: wrong is what is wrong for both."""
     try:
         return read_options(options, streaming=False)
@@ -84,10 +86,19 @@ def _rows(given: Given, streaming: bool, task: InputPartition) -> Iterator[pa.Re
     wanted: Range | None = task.value
     if wanted is None:
         return  # Spark's own, where there is nothing to read
+    from isthmus.frames.arrow import record_batch
+    from isthmus.frames.reading import read
+
     with _telling():
         options = read_options(given, streaming)
         for part in read(options.cluster, wanted, headers=options.headers, fail_on_loss=options.fail_on_loss):
             yield record_batch(part, wanted.tp)
+
+
+def _planner(options: Options) -> Planner:
+    from isthmus.frames.planning import Planner
+
+    return Planner(options)
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]  # as above
@@ -97,7 +108,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]  # as above
             read_options(given, streaming=False)
 
     def partitions(self) -> list[InputPartition]:
-        with _telling(), closing(Planner(read_options(self._given, streaming=False))) as planner:
+        with _telling(), closing(_planner(read_options(self._given, streaming=False))) as planner:
             return [Task(wanted) for wanted in planner.batch()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -122,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     @property
     def planner(self) -> Planner:
         if self._planner is None:
-            self._planner = Planner(self._options)
+            self._planner = _planner(self._options)
         return self._planner
 
     def initialOffset(self) -> Stored:
