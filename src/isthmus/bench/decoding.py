@@ -1,9 +1,9 @@
-"""Records into columns of Arrow's layout: `frames.reading` against a loop in Python over librdkafka, in turn.
+"""Records into Arrow's record batches: `frames.reading` against a loop in Python over librdkafka, in turn.
 
 Both read the same topic from the same broker and make the same columns: key, value, headers, time, type of the time,
-offset. Ours takes one partition after the other, the loop all of them at once. What must stay true: the loop does no
-more than it needs (lists, one join and one sum of lengths per column), and both must end with the same columns, by
-count, by bytes and by sums.
+offset; ours adds topic and partition, as a DataFrame needs them. Ours takes one partition after the other, the loop
+all of them at once. What must stay true: the loop does no more than it needs (a list and `pyarrow.array` per column),
+and both must end with the same columns, by count, by bytes and by sums.
 
 The loop runs twice: as anybody would write it, which is what the bar is about, and with Python's garbage collector off,
 because hundreds of thousands of messages and lists of headers make that run often. 1,000 messages at once were better
@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Consumer, Message, TopicPartition
 from rich.console import Console
 from rich.table import Table
@@ -27,11 +29,11 @@ from rich.table import Table
 from isthmus import model
 from isthmus.bench.cases import CASES, fill
 from isthmus.errors import ProofError
+from isthmus.frames.arrow import record_batch
 from isthmus.frames.offsets import earliest, latest
 from isthmus.frames.ranges import Range, between
 from isthmus.frames.reading import read
 from isthmus.wire.cluster import Client
-from isthmus.wire.columns import Blobs, Columns, Headers
 
 BAR = 4.0
 _ROUNDS = 3
@@ -114,25 +116,26 @@ def _without_gc(work: Callable[[], Sums]) -> Sums:
         gc.enable()
 
 
-def _summed(parts: Iterator[Columns]) -> Sums:
+def _summed(parts: Iterator[pa.RecordBatch]) -> Sums:
     """Enough to know that both made the same, and cheap enough not to count."""
-    total = np.zeros(8, np.int64)
+    total = np.zeros(9, np.int64)
     for part in parts:
-        headers = part.headers
-        if headers is None:
-            raise ProofError("headers are missing")
-        sizes = [len(each.data) for each in (part.key, part.value, headers.names, headers.contents)]
-        total += [part.count, *sizes, headers.names.count, part.offset.sum(), part.time.sum()]
+        headers = part["headers"].flatten()
+        blobs = part["key"], part["value"], headers.field("key"), headers.field("value")
+        sizes = [pc.sum(pc.binary_length(each)).as_py() or 0 for each in blobs]
+        numbers = part["offset"], part["timestamp"].cast(pa.int64()), part["timestampType"]
+        total += [part.num_rows, *sizes, len(headers), *(pc.sum(each).as_py() for each in numbers)]
     return tuple(total.tolist())
 
 
 # ---- ours ----------------------------------------------------------------------------------
 
 
-def _ours(bootstrap: str, topic: str) -> Iterator[Columns]:
+def _ours(bootstrap: str, topic: str) -> Iterator[pa.RecordBatch]:
     cluster = model.Cluster(alias="east", bootstrap=tuple(bootstrap.split(",")))
     for wanted in asyncio.run(_ranges(cluster, topic)):
-        yield from read(cluster, wanted)
+        for part in read(cluster, wanted):
+            yield record_batch(part, wanted.tp)
 
 
 async def _ranges(cluster: model.Cluster, topic: str) -> list[Range]:
@@ -151,7 +154,7 @@ async def _ranges(cluster: model.Cluster, topic: str) -> list[Range]:
 # ---- the loop ------------------------------------------------------------------------------
 
 
-def _by_loop(bootstrap: str, topic: str, partitions: int) -> Iterator[Columns]:
+def _by_loop(bootstrap: str, topic: str, partitions: int) -> Iterator[pa.RecordBatch]:
     settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 2}
     # By default it rests for a second whenever its queue is full: that would not be the loop's fault.
     brisk = {"fetch.queue.backoff.ms": 5, "enable.partition.eof": True, "isolation.level": "read_committed"}
@@ -163,44 +166,31 @@ def _by_loop(bootstrap: str, topic: str, partitions: int) -> Iterator[Columns]:
         records = [message for message in messages if message.error() is None]
         ended += len(messages) - len(records)
         if records:
-            yield _columns(records)
+            yield _batch(records)
     consumer.close()
 
 
-def _columns(records: Sequence[Message]) -> Columns:
-    count = len(records)
+def _batch(records: Sequence[Message]) -> pa.RecordBatch:
     stamps = [record.timestamp() for record in records]
-    headers = [record.headers() or () for record in records]
-    return Columns(
-        offset=np.fromiter([record.offset() or 0 for record in records], np.int64, count),
-        time=np.fromiter([ms for _, ms in stamps], np.int64, count) * 1000,
-        time_type=np.fromiter([kind - 1 for kind, _ in stamps], np.int32, count),
-        key=_packed([record.key() for record in records]),
-        value=_packed([record.value() for record in records]),
-        headers=_lists(headers),
-    )
+    columns = {
+        "offset": pa.array([record.offset() for record in records], pa.int64()),
+        "timestamp": pa.array([ms * 1000 for _, ms in stamps], pa.timestamp("us", tz="UTC")),
+        "timestampType": pa.array([kind - 1 for kind, _ in stamps], pa.int32()),
+        "key": pa.array([record.key() for record in records], pa.binary()),
+        "value": pa.array([record.value() for record in records], pa.binary()),
+        "headers": _lists([record.headers() or () for record in records]),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _lists(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> Headers:
+def _lists(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.Array:
+    """From one flat array of all pairs: cheaper than to give Arrow lists of dictionaries."""
     pairs = [pair for each in headers for pair in each]
+    names = pa.array([name for name, _ in pairs], pa.string())
+    contents = pa.array([content for _, content in pairs], pa.binary())
     offsets = np.zeros(len(headers) + 1, np.int32)
     np.cumsum([len(each) for each in headers], out=offsets[1:])
-    return Headers(
-        offsets=offsets,
-        valid=None if all(headers) else np.packbits([bool(each) for each in headers], bitorder="little"),
-        names=_packed([name.encode() for name, _ in pairs]),
-        contents=_packed([content for _, content in pairs]),
-    )
-
-
-def _packed(rows: Sequence[Any]) -> Blobs:
-    valid = None
-    if None in rows:
-        valid = np.packbits([row is not None for row in rows], bitorder="little")
-        rows = [row or b"" for row in rows]
-    offsets = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, rows), np.int32, len(rows)), out=offsets[1:])
-    return Blobs(offsets=offsets, data=np.frombuffer(b"".join(rows), np.uint8), valid=valid)
+    return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays([names, contents], names=["key", "value"]))
 
 
 def show(found: Decoded, console: Console) -> None:
