@@ -18,7 +18,7 @@ $(READY): requirements.lock pyproject.toml .ci/install
 	  || { echo "Isthmus needs Python 3.11 or newer; set PYTHON=... if $(PYTHON) is older or missing." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@.ci/install
-	@$(BIN)/python -c "from isthmus.wire.kernels import warm; warm()"
+	@$(BIN)/python -c "from isthmus.wire import alike, column_kernels, kernels; kernels.warm()"
 	@touch $(READY)
 
 check: $(READY) ## Format, lint, types, layers, unit and property tests (under 90 s)
@@ -29,8 +29,8 @@ check: $(READY) ## Format, lint, types, layers, unit and property tests (under 9
 	$(BIN)/pytest -q -n 2 tests/unit tests/property
 
 test: $(READY) ## Everything: check, then tests with real brokers, Spark and faults
-	@$(BIN)/python -m tests.versions & $(MAKE) --no-print-directory check; wait
-	$(BIN)/pytest tests -n 2 --dist loadfile --durations=20 --ignore=tests/unit --ignore=tests/property
+	@{ $(BIN)/python -m tests.versions; $(BIN)/python -m tests.archive; } & $(MAKE) --no-print-directory check; wait
+	$(BIN)/pytest tests -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --ignore=tests/unit --ignore=tests/property
 
 demo: $(READY) ## Two clusters, a replication, a kill in the middle, a proof
 	$(BIN)/isthmus demo

@@ -14,6 +14,41 @@ from isthmus.lab import ClusterSpec, Lab
 # broker on each side and a Spark run: 42 CPU-seconds instead of 51.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+# Files that take a minute or more, the longest first. Two workers take file after file: a long one that comes last
+# would leave one of them with nothing to do.
+_LONG = (
+    "test_brokers",
+    "test_processes",
+    "test_run_command",
+    "test_security",
+    "test_changes",
+    "test_adopt",
+    "test_content",
+    "test_groups",
+    "test_spark_cluster",
+    "test_failover",
+    "test_protocols",
+    "test_frames_spark",
+    "test_verify",
+    "test_bad_input",
+    "test_resolve",
+    "test_dead_letters",
+    "test_loops",
+    "test_twins",
+    "test_lanes_change",
+    "test_invariants",
+    "test_tunnel_faults",
+    "test_tunnel",
+    "test_live",
+    "test_lab",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sorting keeps the order within a file. Left to itself, xdist takes the files with the most tests first."""
+    places = {name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:

@@ -6,10 +6,13 @@ Everything is written, committed and read by librdkafka; only checkpoints are ta
 from __future__ import annotations
 
 import random
+import time
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.crossing import QUICK, flow_between
 
 from isthmus.lab import Lab
@@ -18,6 +21,13 @@ from isthmus.model import Flow, Groups, Mm2Topics
 
 KEPT = Mm2Topics(heartbeats=False, carry_heartbeats=False, checkpoint_seconds=0.5, group_offsets_seconds=0.5)
 PARTITIONS = 5
+_LOADING = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError._TIMED_OUT,
+    KafkaError._WAIT_COORD,
+}
 
 
 def flow_with_groups(lab: Lab, topic: str, alias: str, **kept: object) -> Flow:
@@ -66,8 +76,21 @@ def log(bootstrap: str, topic: str) -> dict[int, list[tuple[int, bytes | None]]]
 
 def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(topic, p, o) for p, o in offsets.items()], asynchronous=False)
+    places = [TopicPartition(topic, p, o) for p, o in offsets.items()]
+    answered(lambda: consumer.commit(offsets=places, asynchronous=False))
     consumer.close()
+
+
+def answered(ask: Callable[[], Any], seconds: float = 120.0) -> Any:
+    """What a group's coordinator answers; on a busy machine it loads for a while."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in _LOADING or time.monotonic() > until:
+                raise
+            time.sleep(0.2)
 
 
 def checkpoints(lab: Lab, alias: str) -> dict[tuple[str, str, int], Checkpoint]:

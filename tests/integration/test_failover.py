@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.crossing import QUICK, Crossing, carry, cross, flow_between
-from tests.integration.grouped import KEPT, PARTITIONS, commit, log, next_at, write_plain, write_transactions
+from tests.integration.grouped import KEPT, PARTITIONS, answered, commit, log, next_at, write_plain, write_transactions
 from tests.integration.java import kafka_java, told_by_java
 from tests.integration.sources import alter
 from tests.integration.test_verify import Here
@@ -74,7 +74,8 @@ class Stage:
         """The record that a consumer of the group would read next, by what is committed there."""
         topic = self.topic if side == "east" else self.copy
         consumer = Consumer({"bootstrap.servers": self.lab[side].bootstrap, "group.id": name or self.group})
-        places = consumer.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], timeout=30)
+        asked = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+        places = answered(lambda: consumer.committed(asked, timeout=30))
         consumer.close()
         read = log(self.lab[side].bootstrap, topic)
         assert all(tp.offset >= 0 for tp in places), places

@@ -33,9 +33,11 @@ from tests.integration.sources import KEPT as UNENDING
 from tests.integration.sources import numbered, write
 
 from isthmus.engine.offsets import translate
+from isthmus.engine.offsets.keeper import GroupKeeper
 from isthmus.engine.offsets.runlog import RunLog
 from isthmus.engine.offsets.runs import encode_key
 from isthmus.engine.offsets.view import GroupsReader, GroupsView
+from isthmus.engine.sides import clients
 from isthmus.lab import Lab
 from isthmus.mm2.formats import Checkpoint, Heartbeat, OffsetSync
 from isthmus.mm2.progress import CONNECTOR, progress_key
@@ -244,6 +246,32 @@ def test_where_nothing_is_certain_an_answer_comes_too_early_never_too_late(
     assert {one.downstream for (group, _, _), one in published.items() if group == f"{alias}-2"} == {100}
     states = {row.state for row in view(flow).rows if row.group == f"{alias}-1"}
     assert states == {"at least"}
+
+
+def test_a_group_that_is_ahead_whenever_one_looks_has_an_earlier_place(lab: Lab, topic_name: str, alias: str) -> None:
+    """It follows its writers closely. When the source is lost, that place is all that it has."""
+    east, group = lab["east"].bootstrap, f"{alias}-1"
+    lab["east"].create_topic(topic_name, PARTITIONS)
+    flow = flow_with_groups(lab, topic_name, alias)
+    carries = flow_with_groups(lab, topic_name, alias, checkpoints=False)
+    write_plain(east, topic_name, 1_000)
+    cross(flow)
+
+    async def rounds() -> None:
+        async with clients(flow) as (source, target):
+            await asyncio.gather(source.start(), target.start())
+            remotes, copied = {topic_name: f"{alias}.{topic_name}"}, dict[SourcePartition, int]()
+            keeper = GroupKeeper(flow, source, target, lambda: remotes, lambda: copied, lambda _: None)
+            for place in (250, 350):
+                write_plain(east, topic_name, 500)
+                commit(east, group, topic_name, dict.fromkeys(range(PARTITIONS), place))
+                await keeper.settle()
+                if place == 250:
+                    assert not keeper.published(), "what it wants next is not copied"
+                    await asyncio.to_thread(cross, carries)
+
+    asyncio.run(rounds())
+    assert_exact(lab, alias, topic_name, {group: dict.fromkeys(range(PARTITIONS), 250)})
 
 
 def view(flow: Flow) -> GroupsView:

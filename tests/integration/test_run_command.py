@@ -202,7 +202,7 @@ def _job_groups(port: int) -> set[str]:
 
 
 def _page(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=120) as answer:
         return json.load(answer)
 
 

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from isthmus.errors import WireError
 from isthmus.wire import compression, kernels
-from isthmus.wire.batch import NO_STAMP, find_batches, marker_of, reencode, seal
+from isthmus.wire.alike import Reading, all_but, pass_alike
+from isthmus.wire.batch import NO_STAMP, Batch, find_batches, marker_of, reencode, seal
 from isthmus.wire.legacy import convert
+from isthmus.wire.prints import opened
 from isthmus.wire.records import decode_records, encode_records
 
 fuzz = settings(deadline=None, max_examples=150)
@@ -55,6 +57,14 @@ def work_through(buffer: memoryview) -> None:
         else:
             tolerate(decode_records, buffer, batch)
             tolerate(reencode, [(buffer, batch)], from_offset=3)
+            tolerate(beside_a_good_one, buffer, batch)
+
+
+def beside_a_good_one(buffer: memoryview, batch: Batch) -> None:
+    good = memoryview(GOOD[0])
+    both = (good, find_batches(good)[0]), (buffer, batch)
+    one, other = (Reading(opened(*each, compression.Room()), all_but(3, 25)) for each in both)
+    assert 0 <= pass_alike(one, other) <= 22
 
 
 @fuzz
@@ -106,8 +116,23 @@ def test_cut_off_buffers_give_the_whole_batches_only(codec: int, cut: int) -> No
 @fuzz
 @given(codec=st.integers(1, 7), data=st.binary(max_size=100))
 def test_random_compressed_data(codec: int, data: bytes) -> None:
-    tolerate(compression.decompress, codec, data, 1 << 20)
+    for room in (None, compression.Room()):
+        tolerate(compression.decompress, codec, data, 1 << 20, room)
     tolerate(compression.decompress_old_lz4, data, 1 << 20)
+
+
+@fuzz
+@given(
+    blocks=st.lists(st.binary(max_size=60), max_size=4),
+    compressed=st.booleans(),
+    end=st.sampled_from([b"", b"\0\0\0\0", b"\0\0\0\0\0"]),
+    limit=st.integers(0, 300),
+)
+def test_random_lz4_blocks_in_a_frame(blocks: list[bytes], compressed: bool, end: bytes, limit: int) -> None:
+    plain = 0 if compressed else 1 << 31
+    frame = GOOD[3][61:68] + b"".join(struct.pack("<I", len(each) | plain) + each for each in blocks) + end
+    found = tolerate(compression.decompress, compression.LZ4, frame, limit, compression.Room())
+    assert found is None or len(found) <= limit
 
 
 numbers = st.integers(-(2**63), 2**63 - 1)

@@ -16,6 +16,7 @@ from isthmus.wire.compression import (
     LZ4,
     SNAPPY,
     ZSTD,
+    Room,
     compress,
     decompress,
     decompress_old_lz4,
@@ -29,7 +30,8 @@ NOISE = os.urandom(100_000)
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE], ids=["empty", "byte", "text", "noise"])
 def test_what_was_compressed_comes_back(codec: int, data: bytes) -> None:
-    assert bytes(decompress(codec, memoryview(compress(codec, data)))) == data
+    for room in (None, Room()):
+        assert bytes(decompress(codec, memoryview(compress(codec, data)), room=room)) == data
 
 
 def test_snappy_is_written_in_the_java_librarys_frames() -> None:

@@ -23,6 +23,7 @@ from isthmus.cli.bench import bench
 from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
+from isthmus.cli.drill import drill
 from isthmus.cli.failover import failback, failover
 from isthmus.cli.gaps import gaps
 from isthmus.cli.groups import groups
@@ -64,6 +65,7 @@ app.command()(topics)
 app.command()(produce)
 app.command()(consume)
 app.command()(demo)
+app.command()(drill)
 app.command()(bench)
 app.add_typer(config.app, name="config")
 app.add_typer(lab.app, name="lab")

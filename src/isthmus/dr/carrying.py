@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 from isthmus.dr.values import Carry, Check
 from isthmus.engine.run import Options, Run
@@ -38,7 +39,7 @@ def on_spark(master: str, spark_conf: Mapping[str, str], watch: Callable[[FlowSt
     return carry
 
 
-def refuse_ended(flow: Flow, task: asyncio.Future[list[FlowStatus]], status: FlowStatus | None) -> None:
+def refuse_ended(flow: Flow, task: asyncio.Future[Any], status: FlowStatus | None) -> None:
     if task.done():
         task.result()
         raise IsthmusError(

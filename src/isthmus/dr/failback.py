@@ -36,6 +36,7 @@ from isthmus.engine.sides import clients
 from isthmus.engine.switch import RETURNED, RETURNING, Place
 from isthmus.errors import IsthmusError, RivalError, SourceError, TargetError
 from isthmus.model import Flow, TopicPartition
+from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 
 Places = dict[TopicPartition, Place]
@@ -126,6 +127,9 @@ class _Return:
             # Old writers that came back with the cluster would write between what comes back.
             partitions, give_up = list(scene.state.places), self._old_writers()
             await quiet_ends(scene.source, partitions, scene.options, scene.tell, give_up, step="look")
+            # Consumers that died with it keep their groups from being moved until their sessions have ended.
+            old, give_up = set(scene.remotes), self._consumers(scene.source)
+            await until_left(scene.flow, scene.source, old, scene.options, scene.tell, give_up, step="look")
         self._left = await leftovers(scene)
         refuse_undecided(scene, self._left)
         if not scene.state.done("look"):
@@ -282,7 +286,9 @@ class _Return:
         movers = Movers(self._mirror, scene.target, scene.source, remotes, self._back.ledger.positions)
         if not self._has_indexes():
             return [], ["the flow keeps no index of offsets (mm2_topics): groups were not moved"]
-        await until_left(scene.flow, scene.target, set(remotes), scene.options, scene.tell, self._consumers())
+        await until_left(
+            scene.flow, scene.target, set(remotes), scene.options, scene.tell, self._consumers(scene.target)
+        )
         lift = await self._beyond_leftover()
         found = await patiently(lambda: movers.move(lift))
         await scene.stamp("groups")
@@ -304,10 +310,10 @@ class _Return:
 
         return lifted
 
-    def _consumers(self) -> Callable[[str], IsthmusError]:
-        return lambda text: TargetError(
+    def _consumers(self, on: Client) -> Callable[[str], IsthmusError]:
+        return lambda text: (TargetError if on is self._scene.target else SourceError)(
             text,
-            where=f"cluster {self._scene.flow.target.alias}",
+            where=f"cluster {on.cluster.alias}",
             hint="stop them and run the command again: it goes on here; or let them be with --move-active",
             code="CONSUMERS",
         )

@@ -117,7 +117,10 @@ async def driver_of(hold: Hold) -> str:
     while seen and time.monotonic() < until:
         await asyncio.sleep(_LOOK_EVERY_S)
         await hold.hear()
-        if _lease(hold) not in ("", seen):
+        now = _lease(hold)
+        if not now:
+            return ""  # let go while we looked
+        if now != seen:
             lease = hold.view.values["lease"]
             return f"process {lease.get('pid')} on {lease.get('host')}"
     return ""
@@ -129,10 +132,17 @@ def _lease(hold: Hold) -> str:
 
 
 async def until_left(
-    flow: Flow, client: Client, topics: set[str], options: Options, tell: Tell, give_up: Callable[[str], IsthmusError]
+    flow: Flow,
+    client: Client,
+    topics: set[str],
+    options: Options,
+    tell: Tell,
+    give_up: Callable[[str], IsthmusError],
+    *,
+    step: str = "groups",
 ) -> None:
     """Until nobody works in the groups that read these topics; not at all if the options say so."""
-    waiting = Waiting("groups", options, tell)
+    waiting = Waiting(step, options, tell)
     while not options.move_active and (busy := await busy_groups(flow, client, topics)):
         await waiting.pause(f"consumers still work on {client.cluster.alias}: {_named(sorted(busy))}", give_up)
 

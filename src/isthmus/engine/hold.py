@@ -62,6 +62,7 @@ class Hold:
         if self.flow.control_topic not in self._target.topics:
             raise never_run(self.flow, hint)
         lease = Lease(self.flow, self.journal)
+        await self.hear()  # a driver that let go since the last look need not be waited for
         await lease.acquire(self.view, take_over=take_over)
         keeping = asyncio.ensure_future(lease.keep(lambda _: None))  # a fence may take longer than a lease lasts
         try:

@@ -5,8 +5,10 @@ lz4 in independent blocks), and whatever bytes are read, the answer is the plain
 `WireError`, never more than `limit` bytes of memory filled by a few hostile ones.
 
 Libraries were chosen by measurement (2 cores, 4 KB and 1 MB of text): lz4.frame beats cramjam
-fourfold on small lz4 frames and tenfold in compressing; cramjam reads gzip as fast as zlib, into
-memory of ours; it has snappy and zstd too. All of them release the GIL. None knows what a record is.
+fourfold on small lz4 frames and tenfold in compressing; but it copies what it reads, so whoever has
+a `Room` gets lz4 block by block straight into it (JSON batches of 40 KB: 3.6 GB/s against 1.4; of
+650 KB: 3.0 against 2.4). cramjam reads gzip as fast as zlib, and has snappy and zstd too. All of
+them release the GIL. None knows what a record is.
 """
 
 from __future__ import annotations
@@ -34,7 +36,25 @@ _SNAPPY_BLOCK = 32 << 10
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _LZ4_MAX_RATIO = 255  # one more byte of a match length stands for at most 255 bytes
+_LZ4_HEADER = 7
+_LZ4_SIZE = 0x7FFFFFFF  # the other bit: not compressed
+_WORD = struct.Struct("<I")
 _USUAL_RATIO = 64
+
+
+class Room:
+    """Memory to decompress into, used again and again: what it holds is gone with the next batch.
+
+    Fresh memory costs more than filling it: the kernel gives it page by page, and clears each.
+    """
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def of(self, size: int) -> memoryview:
+        if len(self._memory) < size:
+            self._memory = np.empty(size, np.uint8)
+        return self._memory.data[:size]
 
 
 def compress(codec: int, data: Buffer) -> bytes:
@@ -42,13 +62,13 @@ def compress(codec: int, data: Buffer) -> bytes:
     return _COMPRESS[codec](data)
 
 
-def decompress(codec: int, data: Buffer, limit: int = LIMIT) -> Buffer:
-    """The plain data; `WireError` if it is damaged or would be more than `limit` bytes."""
+def decompress(codec: int, data: Buffer, limit: int = LIMIT, room: Room | None = None) -> Buffer:
+    """The plain data, perhaps in `room`; `WireError` if it is damaged or would be more than `limit` bytes."""
     known = _DECOMPRESS.get(codec)
     if known is None:
         raise WireError(f"Unknown compression codec {codec}", code="CORRUPT_BATCH")
     try:
-        return known(data, limit)
+        return known(data, limit, room)
     except _FAILURES as error:
         raise WireError(f"Cannot decompress a record batch: {error}", code="CORRUPT_BATCH") from error
 
@@ -71,8 +91,8 @@ def _gzip_compress(data: Buffer) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
-def _gzip_decompress(data: Buffer, limit: int) -> Buffer:
-    return _into_room(cramjam.gzip.decompress_into, data, limit)
+def _gzip_decompress(data: Buffer, limit: int, room: Room | None) -> Buffer:
+    return _into_room(cramjam.gzip.decompress_into, data, limit, room)
 
 
 # --- snappy ----------------------------------------------------------------------------------
@@ -87,7 +107,7 @@ def _snappy_compress(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
+def _snappy_decompress(data: Buffer, limit: int, _: Room | None) -> Buffer:
     view = memoryview(data)
     if view[:8] != _XERIAL_MAGIC:
         return _snappy_block(view, limit)
@@ -135,7 +155,11 @@ def _lz4_compress(data: Buffer) -> bytes:
     return frame
 
 
-def _lz4_decompress(data: Buffer, limit: int) -> Buffer:
+def _lz4_decompress(data: Buffer, limit: int, room: Room | None) -> Buffer:
+    if room is not None and (most := _LZ4_USUAL.get(bytes(data[:_LZ4_HEADER]))):
+        blocks = _lz4_blocks(memoryview(data))
+        if blocks is not None:
+            return _lz4_from_blocks(blocks, most, room.of(min(limit, len(blocks) * most)))
     claims_size = len(data) >= 14 and data[4] & 0x08
     if claims_size and int.from_bytes(data[6:14], "little") > limit:
         raise ValueError(f"more than {limit} bytes")
@@ -147,6 +171,36 @@ def _lz4_decompress(data: Buffer, limit: int) -> Buffer:
     if not stream.eof:
         raise ValueError("an lz4 frame that is cut off or too large")
     return plain
+
+
+def _lz4_blocks(view: memoryview) -> list[tuple[bool, memoryview]] | None:
+    """Every block of a frame without checksums, and whether it is compressed; None: not one whole frame."""
+    found: list[tuple[bool, memoryview]] = []
+    at = _LZ4_HEADER
+    while at + 4 <= len(view):
+        (word,) = _WORD.unpack_from(view, at)
+        at += 4
+        if not word:
+            return found if at == len(view) else None
+        size = word & _LZ4_SIZE
+        found.append((size == word, view[at : at + size]))
+        at += size
+    return None
+
+
+def _lz4_from_blocks(blocks: list[tuple[bool, memoryview]], most: int, out: memoryview) -> memoryview:
+    """A block holds at most `most` bytes."""
+    at = 0
+    for is_compressed, block in blocks:
+        room = min(most, len(out) - at)
+        if is_compressed:
+            at += cramjam.lz4.decompress_block_into(block, out[at : at + room], output_len=room)
+        elif len(block) <= room:
+            out[at : at + len(block)] = block
+            at += len(block)
+        else:
+            raise ValueError("an lz4 block that is too large")
+    return out[:at]
 
 
 def xxh32_of_few(data: bytes) -> int:
@@ -168,6 +222,13 @@ def _rotate(word: int, bits: int) -> int:
     return (word << bits | word >> 32 - bits) & 0xFFFFFFFF
 
 
+# Headers of frames in independent blocks without checksums or sizes, and how much a block of them holds.
+_LZ4_USUAL = {
+    b"\x04\x22\x4d\x18" + sizes + bytes([xxh32_of_few(sizes) >> 8 & 0xFF]): (64 << 10) << 2 * step
+    for step, sizes in enumerate((b"\x60\x40", b"\x60\x50", b"\x60\x60", b"\x60\x70"))
+}
+
+
 # --- zstd ------------------------------------------------------------------------------------
 
 
@@ -175,28 +236,27 @@ def _zstd_compress(data: Buffer) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
 
 
-def _zstd_decompress(data: Buffer, limit: int) -> Buffer:
-    return _into_room(cramjam.zstd.decompress_into, data, limit)
+def _zstd_decompress(data: Buffer, limit: int, room: Room | None) -> Buffer:
+    return _into_room(cramjam.zstd.decompress_into, data, limit, room)
 
 
-def _into_room(decompress_into: Callable[..., int], data: Buffer, limit: int) -> memoryview:
+def _into_room(decompress_into: Callable[..., int], data: Buffer, limit: int, room: Room | None) -> memoryview:
     """All members or frames of a stream that does not say its size: give it room generously.
 
     Memory that is not written to is not used either: a guess far too high costs nothing, one too
     low costs a second try.
     """
-    room = min(limit, len(data) * _USUAL_RATIO + (16 << 10))
+    size = min(limit, len(data) * _USUAL_RATIO + (16 << 10))
     try:
-        return _into(decompress_into, data, room)
+        return _into(decompress_into, data, (room or Room()).of(size))
     except cramjam.DecompressionError:
-        if room == limit:
+        if size == limit:
             raise
-    return _into(decompress_into, data, limit)
+    return _into(decompress_into, data, Room().of(limit))  # of its own: a kept one would keep all of that
 
 
-def _into(decompress_into: Callable[..., int], data: Buffer, room: int) -> memoryview:
-    plain = np.empty(room, np.uint8)
-    return plain.data[: decompress_into(data, plain)]
+def _into(decompress_into: Callable[..., int], data: Buffer, out: memoryview) -> memoryview:
+    return out[: decompress_into(data, out)]
 
 
 # --- by number -------------------------------------------------------------------------------
@@ -211,8 +271,8 @@ _COMPRESS: dict[int, Callable[[Buffer], bytes]] = {
     ZSTD: _zstd_compress,
 }
 
-_DECOMPRESS: dict[int, Callable[[Buffer, int], Buffer]] = {
-    NONE: lambda data, _: data,
+_DECOMPRESS: dict[int, Callable[[Buffer, int, Room | None], Buffer]] = {
+    NONE: lambda data, _, __: data,
     GZIP: _gzip_decompress,
     SNAPPY: _snappy_decompress,
     LZ4: _lz4_decompress,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from isthmus.engine.offsets.index import Index
-from isthmus.engine.offsets.translate import AT_LEAST, EXACT, Standing, Translator
+from isthmus.engine.offsets.translate import AHEAD, AT_LEAST, EXACT, Standing, Translator
 from isthmus.errors import BrokerRefused, BrokerUnreachable, WireError
 from isthmus.mm2.formats import Checkpoint, OffsetSync, checkpoints_topic, offset_syncs_topic
 from isthmus.model import Flow, TopicPartition
@@ -54,6 +54,7 @@ class GroupKeeper:
         self._translator = Translator(source, target, self.index, remotes, positions)
         self._checkpoints: dict[Place, tuple[int, int]] | None = None  # upstream and downstream, as published
         self._written: dict[Place, tuple[int, int]] = {}  # the same, as written into groups of the target
+        self._awaited: dict[Place, Standing] = {}  # of groups that are ahead: an earlier place, not copied yet
         self._groups_at = self._syncs_at = self._tidy_at = 0.0
 
     async def run(self) -> None:
@@ -101,7 +102,7 @@ class GroupKeeper:
             await self._try_to_publish_syncs()
         standings = []
         if kept.checkpoints or kept.group_offsets:
-            standings = await self._translator.round(self.flow)
+            standings = await self._behind(await self._translator.round(self.flow))
         if kept.checkpoints:
             await self._publish(standings)
         now = time.monotonic()
@@ -112,6 +113,24 @@ class GroupKeeper:
             await self.index.tidy(self._translator.log_starts)
             self._tidy_at = now + _TIDY_EVERY_S
         return standings
+
+    async def _behind(self, standings: list[Standing]) -> list[Standing]:
+        """A group that follows its writers is ahead of the copy whenever one looks, and would have no place at all on
+        the day that the source is lost. So an earlier place of it is published, as soon as that is copied."""
+        awaited, found = {}, []
+        for one in standings:
+            place = one.group, one.target
+            earlier = self._awaited.get(place, one)
+            if one.state == AHEAD and earlier.committed.offset < one.committed.offset:
+                known = await self._translator.again(earlier)
+                awaited[place] = earlier if known.state == AHEAD else one
+                found.append(known)
+                continue
+            if one.state == AHEAD:
+                awaited[place] = one
+            found.append(one)
+        self._awaited = awaited
+        return found
 
     # -- MirrorMaker 2's records ---------------------------------------------------------------
 

@@ -100,6 +100,11 @@ class Translator:
             for group, tp, committed in places
         ]
 
+    async def again(self, one: Standing) -> Standing:
+        """The same place, by what is known now."""
+        start = self.log_starts.get(one.source, 0)
+        return await self._standing(one.group, one.source, one.committed, one.target.topic, start, one.end)
+
     async def _standing(
         self, group: str, tp: TopicPartition, committed: Committed, remote: str, start: int, end: int
     ) -> Standing:

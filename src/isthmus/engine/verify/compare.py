@@ -1,9 +1,10 @@
 """Putting one stretch of both logs side by side, until the first difference.
 
 Batches that are the same byte for byte are passed as they are, which is nearly all of them: a batch crosses untouched.
-Where they differ (other codec, merged, split, holes of compaction) both are opened, and records are compared by their
-prints. What must stay true: everything that the target holds up to `target_end` has been found in the source, in the
-same order; everything of the source below `until` has been found in the target.
+Where they differ (other codec, merged, split, holes of compaction) both are opened, and records are compared one by
+one; prints of them are made only to name a difference. What must stay true: everything that the target holds up to
+`target_end` has been found in the source, in the same order; everything of the source below `until` has been found in
+the target.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from isthmus.engine.verify.diagnosis import diagnose
 from isthmus.engine.verify.values import ALTERED, DAMAGED, EXTRA, MISSING, Compared, Difference, Stretch
 from isthmus.engine.verify.walk import Walk, same_bytes
 from isthmus.errors import IsthmusError, WireError
+from isthmus.wire.alike import pass_alike
 from isthmus.wire.cluster import Client
 from isthmus.wire.kernels import Table
 from isthmus.wire.prints import KEY, OFFSET, PRINT, TOMBSTONE
@@ -43,25 +45,16 @@ class _Sides:
             self.alike += 1
             self.records += one.batch.count
             return True
-        self.here.open()
-        self.there.open()
-        return self._pass_rows()
-
-    def _pass_rows(self) -> bool:
-        count = min(len(self.here.rows), len(self.there.rows))
-        unlike = np.flatnonzero(self.here.rows[:count, PRINT] != self.there.rows[:count, PRINT])
-        same = int(unlike[0]) if len(unlike) else count
-        self.here.pass_rows(same)
-        self.there.pass_rows(same)
-        self.records += same
-        return same == count
+        here, there = self.here.open(), self.there.open()
+        self.records += pass_alike(here, there)
+        return here.is_done or there.is_done
 
     async def pass_letter(self) -> bool:
         """Where both differ: whether the source's next record is a dead letter, which is passed over then."""
-        rows = await self.here.ahead(1)
-        if not len(rows) or int(rows[0, OFFSET]) not in self.stretch.letters:
+        offset = await self.here.next_offset() if self.stretch.letters else None
+        if offset is None or offset not in self.stretch.letters:
             return False
-        self.here.pass_rows(1)
+        self.here.open().pass_over(offset)
         self.letters += 1
         return True
 
@@ -140,9 +133,7 @@ async def _by_key(sides: _Sides) -> Difference | None:
 async def _all(walk: Walk) -> Table:
     tables = [np.empty((0, 4), np.int64)]
     while await walk.fill():
-        walk.open()
-        tables.append(walk.rows)
-        walk.pass_rows(len(walk.rows))
+        tables.append(walk.rows())
     return np.concatenate(tables)
 
 

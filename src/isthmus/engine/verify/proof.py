@@ -98,16 +98,18 @@ async def prove(
         await reach(source, SourceError)
         await reach(target, TargetError)
         stretches, left_out, gaps = await _find(flow, source, target, wanted)
-        plan = await plan_flow(source, target, flow, await on_record(target, flow))
-    compared = await _compare(flow, examiner, stretches, wanted.slots, watch)
+        async with asyncio.TaskGroup() as beside:
+            plan = beside.create_task(_plan(flow, source, target))
+            groups = beside.create_task(_groups(flow))
+            compared = await _compare(flow, examiner, stretches, wanted.slots, watch)
     return Report(
         flow=flow.name,
         began=began,
         seconds=time.monotonic() - clock,
         since_ms=wanted.since_ms,
         compared=tuple(sorted([*compared, *left_out], key=lambda each: each.source)),
-        settings=tuple(_unlike_settings(plan, {each.target.topic for each in compared})),
-        groups=await _groups(flow),
+        settings=tuple(_unlike_settings(plan.result(), {each.target.topic for each in compared})),
+        groups=groups.result(),
         gaps=gaps,
     )
 
@@ -247,6 +249,10 @@ def _dealt(stretches: Sequence[Stretch], count: int) -> list[tuple[Stretch, ...]
 
 
 # --- what is not a record ---------------------------------------------------------------------
+
+
+async def _plan(flow: Flow, source: Client, target: Client) -> Plan:
+    return await plan_flow(source, target, flow, await on_record(target, flow))
 
 
 def _unlike_settings(plan: Plan, names: set[str]) -> list[str]:

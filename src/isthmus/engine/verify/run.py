@@ -67,7 +67,9 @@ async def _verify(
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Tasks fail together when Spark or a cluster goes: one of them tells it."""
-    return next((error for error in group.exceptions if isinstance(error, IsthmusError)), group.exceptions[0])
+    told = group.subgroup(IsthmusError) or group
+    error = told.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def _close(starting: asyncio.Future[Spark]) -> None:

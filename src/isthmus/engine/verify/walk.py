@@ -18,11 +18,13 @@ from isthmus.engine.orders import Range
 from isthmus.errors import BrokerRefused, BrokerUnreachable
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
+from isthmus.wire.alike import Reading, all_but
 from isthmus.wire.batch import Batch, find_batches, payload_of
 from isthmus.wire.cluster import Client
+from isthmus.wire.compression import Room
 from isthmus.wire.fetch import READ_COMMITTED, Fetched, Limits, Want, committed_batches, fetch
 from isthmus.wire.kernels import Table
-from isthmus.wire.prints import COLUMNS, OFFSET, prints_of
+from isthmus.wire.prints import COLUMNS, OFFSET, opened
 
 _LIMITS = Limits(max_bytes=16 << 20, partition_bytes=8 << 20, wait_ms=100, isolation=READ_COMMITTED)
 _PURPOSE = "verify"
@@ -39,16 +41,19 @@ class Piece(NamedTuple):
 
 
 class Walk:
-    """Records of [low, end) of one partition: whole batches at first, rows of prints where one was opened."""
+    """Records of [low, end) of one partition: whole batches at first, single records where one was opened."""
 
     def __init__(self, client: Client, tp: TopicPartition, low: int, end: int, without: Sequence[Range] = ()) -> None:
-        self.rows = _NONE  # of records in opened batches that were not passed yet
         self.opened = self.bytes = 0
         self._client, self._tp = client, tp
         self._low, self._end = low, end
         self._without = without  # offsets that are passed over as if they were not there
+        self._unwanted = all_but(low, end, without)
         self._at = low
         self._pieces: deque[Piece] = deque()
+        self._reading: Reading | None = None  # the batch that is open, as long as there is something left of it
+        self._room = Room()
+        self._seen = _NONE  # by `ahead`
         self._asked: asyncio.Task[Fetched] | None = None
 
     async def fill(self) -> bool:
@@ -60,11 +65,15 @@ class Walk:
 
     @property
     def is_filled(self) -> bool:
-        return bool(len(self.rows) or self._pieces)
+        return self._is_open or bool(self._pieces)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._reading is not None and not self._reading.is_done
 
     def whole(self) -> Piece | None:
         """The next batch, if none is open and all of it is wanted."""
-        if len(self.rows) or not self._pieces:
+        if self._is_open or not self._pieces:
             return None
         piece = self._pieces[0]
         inside = piece.batch.base_offset >= self._low and piece.batch.last_offset < self._end
@@ -83,32 +92,37 @@ class Walk:
         self.bytes += piece.batch.size
         return piece
 
-    def open(self) -> None:
-        """Look into the next batch, unless there are rows left."""
-        if len(self.rows):
-            return
-        piece = self.take()
-        self.opened += 1
-        rows = prints_of(piece.buffer, piece.batch)
-        wanted = (rows[:, OFFSET] >= self._low) & (rows[:, OFFSET] < self._end)
-        for first, past in self._without:
-            wanted &= (rows[:, OFFSET] < first) | (rows[:, OFFSET] >= past)
-        self.rows = rows[wanted]
+    def open(self) -> Reading:
+        """What is left of the batch that is open, else the next one opened; to be passed by the caller."""
+        if self._reading is None or self._reading.is_done:
+            piece = self.take()
+            self.opened += 1
+            self._reading = Reading(opened(piece.buffer, piece.batch, self._room), self._unwanted)
+        return self._reading
 
-    def pass_rows(self, count: int) -> None:
-        self.rows = self.rows[count:]
+    def rows(self) -> Table:
+        """Prints of what is open or opened next, all of which is passed."""
+        rows = self.open().rows()
+        self._reading = None
+        return rows
+
+    async def next_offset(self) -> int | None:
+        """Of the record to come, which is in the batch that is open then; None at the end."""
+        while await self.fill():
+            rows = self.open().rows()
+            if len(rows):
+                return int(rows[0, OFFSET])
+            self._reading = None
+        return None
 
     async def ahead(self, most: int) -> Table:
-        """Rows of the records to come, at most so many; nothing is passed."""
-        tables, found = [self.rows], len(self.rows)
-        self.rows = _NONE
+        """Rows of the records to come, at most so many; these are seen again by the next such call, but by no other."""
+        tables, found = [self._seen], len(self._seen)
         while found < most and await self.fill():
-            self.open()
-            tables.append(self.rows)
-            found += len(self.rows)
-            self.rows = _NONE
-        self.rows = np.concatenate(tables)
-        return self.rows[:most]
+            tables.append(self.rows())
+            found += len(tables[-1])
+        self._seen = np.concatenate(tables)
+        return self._seen[:most]
 
     async def close(self) -> None:
         if self._asked is not None:

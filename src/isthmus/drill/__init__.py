@@ -1,0 +1,1 @@
+"""A rehearsal of failover and failback with live writers and readers, and the verdict on it."""
