@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.integration.framed import Seen, by_librdkafka
@@ -57,6 +58,16 @@ def spark(events: Path) -> Iterator[SparkSession]:
         register(session)
         yield session
         session.stop()
+        end_jvm()
+
+
+def end_jvm() -> None:
+    """PySpark would keep it for the next session of this process, and other tests start their own."""
+    gateway = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(PATIENCE_S)
 
 
 def batch(spark: SparkSession, pair: Pair, **options: str) -> DataFrame:
@@ -166,7 +177,7 @@ def test_a_stream_goes_on_where_its_checkpoint_says_in_batches_of_limited_size(
             .queryName(name)
             .start()
         )
-        assert query.awaitTermination(2 * PATIENCE_S)
+        assert query.awaitTermination(4 * PATIENCE_S)
         sizes.extend(progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"])
 
     run("first")
@@ -190,7 +201,7 @@ def test_a_stream_that_lost_records_stops_and_says_so_or_goes_on_if_told(
     def ended(place: str, **more: str) -> StreamingQuery:
         source = stream(spark, pair, **options, **more).writeStream.format("noop").trigger(availableNow=True)
         query = source.option("checkpointLocation", str(tmp_path / place)).start()
-        wait_until(lambda: not query.isActive, "the query ends", 2 * PATIENCE_S)
+        wait_until(lambda: not query.isActive, "the query ends", 4 * PATIENCE_S)
         return query
 
     assert "DATA_LOSS" in str(ended("strict").exception())
