@@ -23,6 +23,7 @@ _LONG = (
     "test_security",
     "test_changes",
     "test_adopt",
+    "test_drill",
     "test_content",
     "test_groups",
     "test_spark_cluster",
@@ -41,6 +42,7 @@ _LONG = (
     "test_tunnel",
     "test_live",
     "test_lab",
+    "test_acls",
 )
 
 

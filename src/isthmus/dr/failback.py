@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from isthmus.dr.groups import Lift, Movers, index_of
 from isthmus.dr.leftover import leftovers, record_gaps, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
 from isthmus.dr.refusals import refuse_driven, refuse_failback
-from isthmus.dr.scene import Scene, now_ms
+from isthmus.dr.scene import Scene, now_ms, rows_back
 from isthmus.dr.shutting import let_in
-from isthmus.dr.values import FAILBACK, KEEP, Check, GroupPlace, Leftover, Options, Plan, Report, Row, Tell
+from isthmus.dr.values import FAILBACK, KEEP, Check, GroupPlace, Leftover, Options, Plan, Report, Tell
 from isthmus.dr.waiting import (
     Ends,
     behind_of,
@@ -63,7 +64,7 @@ async def _plan(flow: Flow, options: Options) -> Plan:
             phase=scene.state.phase,
             source_alive=True,
             driven_by=await driver_of(scene.hold),
-            rows=await _back_rows(scene),
+            rows=await rows_back(scene),
             groups=await busy_groups(flow, target, set(scene.remotes.values())),
             never_crossed=tuple(await leftovers(scene)),
         )
@@ -128,13 +129,11 @@ class _Return:
             partitions, give_up = list(scene.state.places), self._old_writers()
             await quiet_ends(scene.source, partitions, scene.options, scene.tell, give_up, step="look")
             # Consumers that died with it keep their groups from being moved until their sessions have ended.
-            old, give_up = set(scene.remotes), self._consumers(scene.source)
-            await until_left(scene.flow, scene.source, old, scene.options, scene.tell, give_up, step="look")
+            await self._until_left(scene.source, set(scene.remotes), "look")
         self._left = await leftovers(scene)
         refuse_undecided(scene, self._left)
         if not scene.state.done("look"):
-            choice = scene.options.never_crossed
-            await scene.stamp("look", phase=RETURNING, never_crossed=choice)
+            await scene.stamp("look", phase=RETURNING, never_crossed=scene.options.never_crossed)
         if scene.state.fenced:
             await let_in(scene)  # the rules would hold the flow back, too
         scene.end("look", f"{sum(one.records for one in self._left):,} records never crossed")
@@ -162,7 +161,9 @@ class _Return:
         hold = Hold(side, scene.target)
         async with scene.options.carry(side) as check:
             give_up = self._not_copied("the old source, into side topics")
-            await until_copied(hold, goals, goals, scene.options, scene.tell, give_up, step="aside", check=check)
+            await until_copied(
+                hold, goals, goals, scene.options, scene.tell, give_up, log=scene.source, step="aside", check=check
+            )
 
     def _partitions(self, names: set[str]) -> list[TopicPartition]:
         return [TopicPartition(name, n) for name in names for n in self._scene.source.topics[name].partitions]
@@ -221,7 +222,9 @@ class _Return:
         scene = self._scene
         begins = await log_starts(scene.target, list(goals))
         give_up = self._not_copied(scene.flow.target.alias)
-        await until_copied(self._back, goals, begins, scene.options, scene.tell, give_up, step=step, check=check)
+        await until_copied(
+            self._back, goals, begins, scene.options, scene.tell, give_up, log=scene.target, step=step, check=check
+        )
 
     def _not_copied(self, what: str) -> Callable[[str], IsthmusError]:
         return lambda text: TargetError(
@@ -269,7 +272,7 @@ class _Return:
         scene = self._scene
         copies = self._copies()
         now = await settled_offsets(scene.target, copies, LATEST)
-        behind = await behind_of(self._back, now, await log_starts(scene.target, copies))
+        behind = await behind_of(self._back, now, await log_starts(scene.target, copies), scene.target)
         if behind:
             tp = min(behind)
             raise TargetError(
@@ -286,9 +289,7 @@ class _Return:
         movers = Movers(self._mirror, scene.target, scene.source, remotes, self._back.ledger.positions)
         if not self._has_indexes():
             return [], ["the flow keeps no index of offsets (mm2_topics): groups were not moved"]
-        await until_left(
-            scene.flow, scene.target, set(remotes), scene.options, scene.tell, self._consumers(scene.target)
-        )
+        await self._until_left(scene.target, set(remotes), "groups")
         lift = await self._beyond_leftover()
         found = await patiently(lambda: movers.move(lift))
         await scene.stamp("groups")
@@ -310,13 +311,12 @@ class _Return:
 
         return lifted
 
-    def _consumers(self, on: Client) -> Callable[[str], IsthmusError]:
-        return lambda text: (TargetError if on is self._scene.target else SourceError)(
-            text,
-            where=f"cluster {on.cluster.alias}",
-            hint="stop them and run the command again: it goes on here; or let them be with --move-active",
-            code="CONSUMERS",
-        )
+    async def _until_left(self, on: Client, topics: set[str], step: str) -> None:
+        scene = self._scene
+        hint = "stop them and run the command again: it goes on here; or let them be with --move-active"
+        kind = TargetError if on is scene.target else SourceError
+        give_up = partial(kind, where=f"cluster {on.cluster.alias}", hint=hint, code="CONSUMERS")
+        await until_left(scene.flow, on, topics, scene.options, scene.tell, give_up, step=step)
 
     async def _go_on(self) -> None:
         """The original flow goes on behind what came back, and knows where that is on the other side."""
@@ -361,24 +361,6 @@ class _Return:
             side_topics=tuple(self._side_topics()) if kept else (),
             notes=tuple(notes),
         )
-
-
-async def _back_rows(scene: Scene) -> tuple[Row, ...]:
-    """Copies, and what is new in them since the freeze."""
-    copies, places = scene.copies(), scene.state.places
-    ends = await settled_offsets(scene.target, [copies[tp] for tp in places if tp in copies], LATEST, READ_COMMITTED)
-    return tuple(
-        Row(
-            topic=copies[tp].topic,
-            partition=tp.partition,
-            target_topic=tp.topic,
-            copied=place.target,
-            source_end=ends[copies[tp]],
-            target_end=place.back,
-        )
-        for tp, place in sorted(places.items())
-        if tp in copies
-    )
 
 
 async def _rejoin(scene: Scene) -> Report:

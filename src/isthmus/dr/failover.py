@@ -9,6 +9,7 @@ repeated; the state on the target says which were done (`scene`).
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -120,12 +121,14 @@ async def _put_back(scene: Scene) -> None:
 
 async def _until_copied(scene: Scene, goals: Ends) -> None:
     begins = await log_starts(scene.source, list(goals))
-    give_up = _undrained(scene)
-    if await behind_of(scene.hold, goals, begins) and not await driver_of(scene.hold):
+    wait = functools.partial(
+        until_copied, scene.hold, goals, begins, scene.options, scene.tell, _undrained(scene), log=scene.source
+    )
+    if await behind_of(scene.hold, goals, begins, scene.source) and not await driver_of(scene.hold):
         scene.begin("drain", "nobody runs the flow: copying the rest here")
         async with scene.options.carry(scene.flow) as check:
-            await until_copied(scene.hold, goals, begins, scene.options, scene.tell, give_up, check=check)
-    await until_copied(scene.hold, goals, begins, scene.options, scene.tell, give_up)
+            await wait(check=check)
+    await wait()
 
 
 def _carried(scene: Scene) -> list[TopicPartition]:

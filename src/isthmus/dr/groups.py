@@ -146,6 +146,11 @@ class Movers:
         groups = sorted({group for group, _ in states})
         busy = {name for name, state in (await list_groups(self._target)).items() if state not in IDLE}
         there = await committed_offsets(self._target, groups)
+        if left := sorted(busy & set(groups)):
+            where = self._target.cluster.alias
+            self.notes.append(
+                f"somebody works on {where} in groups that were to be moved: {', '.join(left)}; left alone"
+            )
         found = []
         for (group, tp), state in sorted(states.items()):
             offset = there.get(group, {}).get(tp, Committed(-1)).offset

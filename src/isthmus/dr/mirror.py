@@ -48,7 +48,7 @@ def mirror_of(flow: Flow, remotes: Mapping[str, str]) -> Flow:
         on_foreign_write="stop",  # old clients that came back with their cluster
     )
     if flow.naming.policy == "identity":
-        return back
+        return replace(back, topics=replace(flow.topics, exclude=(*flow.topics.exclude, rf".*\.{SIDE}")))
     exact = tuple((remote, name) for name, remote in sorted(remotes.items()))
     names = tuple(_literal(remote) for remote, _ in exact)
     return replace(back, topics=Topics(include=names, exclude=()), naming=_renaming(flow, exact))

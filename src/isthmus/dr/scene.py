@@ -22,6 +22,7 @@ from isthmus.errors import SourceError, TargetError, WireError
 from isthmus.mm2.policy import is_heartbeats
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
+from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
 
 
@@ -179,3 +180,21 @@ def whoami() -> str:
     except (KeyError, OSError):  # a container may run under a number without a name
         user = "somebody"
     return f"{user} on {socket.gethostname()}"
+
+
+async def rows_back(scene: Scene) -> tuple[Row, ...]:
+    """Copies, and what is new in them since the freeze."""
+    copies, places = scene.copies(), scene.state.places
+    ends = await settled_offsets(scene.target, [copies[tp] for tp in places if tp in copies], LATEST, READ_COMMITTED)
+    return tuple(
+        Row(
+            topic=copies[tp].topic,
+            partition=tp.partition,
+            target_topic=tp.topic,
+            copied=place.target,
+            source_end=ends[copies[tp]],
+            target_end=place.back,
+        )
+        for tp, place in sorted(places.items())
+        if tp in copies
+    )

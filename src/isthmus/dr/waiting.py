@@ -15,6 +15,7 @@ from typing import TypeVar
 from isthmus.dr.values import WAITS, Check, Options, Step, Tell
 from isthmus.engine import control
 from isthmus.engine.hold import Hold
+from isthmus.engine.offsets.align import read
 from isthmus.errors import BrokerUnreachable, IsthmusError
 from isthmus.mm2.filters import GroupFilter
 from isthmus.model import Flow, TopicPartition
@@ -25,6 +26,7 @@ from isthmus.wire.groups import IDLE, committed_offsets, list_groups
 _LOOK_EVERY_S = 0.2
 _TELL_EVERY_S = 2.0
 _SHOWN = 5
+_FEW = 20
 _COORDINATORS_S = 60.0
 
 Ends = dict[TopicPartition, int]
@@ -89,21 +91,26 @@ async def until_copied(
     tell: Tell,
     give_up: Callable[[str], IsthmusError],
     *,
+    log: Client,
     step: str = "drain",
     check: Check = lambda: None,
 ) -> None:
-    """Until progress says that everything below the goals is on the target."""
+    """Until progress says that every record below the goals is on the target. `log`: of the cluster that has them."""
     waiting = Waiting(step, options, tell, check)
-    while behind := await behind_of(hold, goals, begins):
+    while behind := await behind_of(hold, goals, begins, log):
         left = sum(behind.values())
         await waiting.pause(f"{left:,} offsets to copy in {_named(sorted(behind))}", give_up)
 
 
-async def behind_of(hold: Hold, goals: Ends, begins: Ends) -> Ends:
-    """Partitions whose copies lack something, and how many offsets."""
+async def behind_of(hold: Hold, goals: Ends, begins: Ends, log: Client) -> Ends:
+    """Partitions whose copies lack something, and how many offsets. Markers at the end of a log are nothing to copy,
+    and progress counts them only after some seconds: a few offsets are looked at instead of waited for."""
     await hold.read()
-    stored = hold.ledger.positions
-    return {tp: goal - stored.get(tp, begins[tp]) for tp, goal in goals.items() if stored.get(tp, begins[tp]) < goal}
+    stored = {tp: hold.ledger.positions.get(tp, begins[tp]) for tp in goals}
+    behind = {tp: goal - stored[tp] for tp, goal in goals.items() if stored[tp] < goal}
+    if max(behind.values(), default=0) > _FEW:
+        return behind
+    return {tp: left for tp, left in behind.items() if len(await read(log, tp, stored[tp], goals[tp], 1))}
 
 
 async def log_starts(client: Client, partitions: Sequence[TopicPartition]) -> Ends:

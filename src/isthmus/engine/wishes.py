@@ -153,7 +153,9 @@ class Wishing:
             end = await self._journal.end()
             await self._hear(cursor, end)
             cursor = end
-            if self._held() not in ("", seen):
+            if not self._held():
+                return ""  # let go while we looked
+            if self._held() != seen:
                 lease = self._view.values["lease"]
                 return f"process {lease.get('pid')} on {lease.get('host')}"
         return ""
