@@ -32,6 +32,7 @@ from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.resolve import resolve
 from isthmus.cli.run import run
+from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
 from isthmus.cli.verify import verify
 from isthmus.errors import IsthmusError
@@ -48,6 +49,7 @@ app.command()(plan)
 app.command()(doctor)
 app.command()(acls)
 app.command()(check)
+app.command()(status)
 app.command()(positions)
 app.command()(resolve)
 app.command()(gaps)

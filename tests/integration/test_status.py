@@ -1,0 +1,103 @@
+"""`isthmus status` and the metrics, of real flows on real brokers: what they say, and with which exit status."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.crossing import Crossing, flow_between
+from tests.integration.command import Ended, called, yaml_file
+from tests.integration.sources import KEPT, delete_before, numbered, unique, wait_until, write
+
+from isthmus.lab import Lab
+
+pytestmark = pytest.mark.integration
+
+OK, NOBODY, SOURCE, STOPPED = 0, 5, 6, 9
+PATIENCE_S = 120.0
+
+
+class Status:
+    """The command, asked until it says what is waited for: a busy machine may be late with anything."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.last: Ended | None = None
+
+    def now(self) -> dict[str, Any]:
+        self.last = called("status", self._file, "-o", "json")
+        (found,) = self.last.json()
+        assert found["exit_status"] == self.last.code
+        return dict(found)
+
+    def until(self, code: int, **wanted: object) -> dict[str, Any]:
+        seen: list[dict[str, Any]] = []
+
+        def happened() -> bool:
+            seen[:] = [self.now()]
+            return seen[0]["exit_status"] == code and all(seen[0][name] == value for name, value in wanted.items())
+
+        wait_until(happened, f"status {code} {wanted}; last: {self.last}", PATIENCE_S)
+        return seen[0]
+
+
+def _file(lab: Lab, folder: Path, alias: str, topic: str, source: str = "") -> Path:
+    more = ["mm2_topics: {heartbeats: false, carry_heartbeats: false}"]
+    bootstrap = source or lab["east"].bootstrap
+    return yaml_file(folder, bootstrap, lab["west"].bootstrap, alias=alias, topics=[topic], more=more)
+
+
+def test_status_follows_a_flow_from_before_its_first_run_to_after_its_last(lab: Lab, tmp_path: Path) -> None:
+    alias, topic = unique("status"), unique("topic")
+    lab["east"].create_topic(topic, 2, configs=KEPT)
+    write(lab["east"].bootstrap, topic, numbered(100, partitions=2))
+    (tmp_path / "away").mkdir()
+    status = Status(_file(lab, tmp_path, alias, topic))
+
+    assert status.until(NOBODY)["state"] == "never ran"
+    with Crossing(flow_between(lab, topic, alias=alias)) as crossing:
+        crossing.until_copied(100)
+        found = status.until(OK, verdict="ok", lag=0)
+        assert found["state"] == "running"
+        assert found["here"] is True
+        assert [(each["partition"], each["position"]) for each in found["partitions"]] == [(0, 50), (1, 50)]
+        assert found["totals"]["records"] == 100
+        assert [lane["host"] for lane in found["lanes"]] == [socket.gethostname()]
+        assert sum(found["latency"]["counts"]) == sum(found["record_age"]["counts"]) > 0
+
+        told = called("status", tmp_path / f"{alias}.yaml", "--all")
+        assert told.out.startswith(f"{alias}->west ok: driven by process ")
+        assert topic in told.out
+
+        blind = Status(_file(lab, tmp_path / "away", alias, topic, source="127.0.0.1:1"))
+        found = blind.until(SOURCE, cause="UNREACHABLE")
+        assert found["source"]["answers"] is False
+        assert [each["position"] for each in found["partitions"]] == [50, 50]
+
+    ended = status.until(NOBODY, state="not running", lag=0)
+    assert ended["cause"] == "NOT_RUNNING"
+    write(lab["east"].bootstrap, topic, numbered(10))
+    behind = status.until(NOBODY, lag=10)
+    assert [each["verdict"] for each in behind["partitions"]] == ["stalled", "ok"]
+
+
+def test_a_partition_that_stopped_is_told_with_its_code_and_its_gap(lab: Lab, tmp_path: Path) -> None:
+    alias, topic = unique("status"), unique("topic")
+    lab["east"].create_topic(topic, 1, configs=KEPT)
+    write(lab["east"].bootstrap, topic, numbered(20))
+    status = Status(_file(lab, tmp_path, alias, topic))
+    with Crossing(flow_between(lab, topic, alias=alias)) as crossing:
+        crossing.until_copied(20)
+    write(lab["east"].bootstrap, topic, numbered(20, first=20))
+    delete_before(lab["east"].bootstrap, topic, {0: 30})
+    with Crossing(flow_between(lab, topic, alias=alias)) as crossing:
+        crossing.until(lambda seen: bool(seen.stopped))
+        found = status.until(STOPPED, cause="GAP", lost_offsets=10)
+    (partition,) = found["partitions"]
+    assert (partition["verdict"], partition["code"], partition["position"]) == ("stopped", "GAP", 20)
+    assert [(gap["code"], gap["lost"]) for gap in found["gaps"]] == [("GAP", 10)]
+    told = called("status", tmp_path / f"{alias}.yaml")
+    assert told.code == STOPPED
+    assert "[GAP]" in told.out
