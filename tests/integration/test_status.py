@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import socket
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.crossing import Crossing, flow_between
 from tests.integration.command import Ended, called, yaml_file
 from tests.integration.sources import KEPT, delete_before, numbered, unique, wait_until, write
 
+from isthmus.engine.exporter import Exporter
 from isthmus.lab import Lab
+from isthmus.observe.metrics import Page
 
 pytestmark = pytest.mark.integration
 
 OK, NOBODY, SOURCE, STOPPED = 0, 5, 6, 9
 PATIENCE_S = 120.0
+APART = ("partition", "verdict", "state", "side", "le")
 
 
 class Status:
@@ -49,6 +54,19 @@ def _file(lab: Lab, folder: Path, alias: str, topic: str, source: str = "") -> P
     return yaml_file(folder, bootstrap, lab["west"].bootstrap, alias=alias, topics=[topic], more=more)
 
 
+def _scraped(port: int) -> dict[str, dict[str, float]]:
+    """Samples by name, then by what tells them apart within one flow; as Prometheus' own parser reads them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
+        text = answer.read().decode()
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        for sample in family.samples:
+            apart = next((sample.labels[name] for name in APART if name in sample.labels), "")
+            found.setdefault(sample.name, {})[apart] = sample.value
+    return found
+
+
 def test_status_follows_a_flow_from_before_its_first_run_to_after_its_last(lab: Lab, tmp_path: Path) -> None:
     alias, topic = unique("status"), unique("topic")
     lab["east"].create_topic(topic, 2, configs=KEPT)
@@ -70,6 +88,16 @@ def test_status_follows_a_flow_from_before_its_first_run_to_after_its_last(lab: 
         told = called("status", tmp_path / f"{alias}.yaml", "--all")
         assert told.out.startswith(f"{alias}->west ok: driven by process ")
         assert topic in told.out
+
+        flow = flow_between(lab, topic, alias=alias)
+        with Exporter([flow]) as exporter, Page("127.0.0.1", 0, exporter.look) as page:
+            metrics = _scraped(page.port)
+        assert metrics["isthmus_up"] == {"source": 1.0, "target": 1.0}
+        assert metrics["isthmus_record_count_total"] == {"": 100.0}
+        assert metrics["isthmus_partition_position"] == {"0": 50.0, "1": 50.0}
+        assert metrics["isthmus_partitions"]["ok"] == 2.0
+        assert metrics["isthmus_flow_state"]["running"] == 1.0
+        assert metrics["isthmus_replication_latency_seconds_count"][""] > 0
 
         blind = Status(_file(lab, tmp_path / "away", alias, topic, source="127.0.0.1:1"))
         found = blind.until(SOURCE, cause="UNREACHABLE")

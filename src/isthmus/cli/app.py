@@ -27,6 +27,7 @@ from isthmus.cli.drill import drill
 from isthmus.cli.failover import failback, failover
 from isthmus.cli.gaps import gaps
 from isthmus.cli.groups import groups
+from isthmus.cli.metrics import metrics
 from isthmus.cli.plan import plan
 from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
@@ -50,6 +51,7 @@ app.command()(doctor)
 app.command()(acls)
 app.command()(check)
 app.command()(status)
+app.command()(metrics)
 app.command()(positions)
 app.command()(resolve)
 app.command()(gaps)

@@ -58,6 +58,9 @@ class Outlook:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._source.close()
         self._target.close()
 
