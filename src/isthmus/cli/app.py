@@ -24,6 +24,7 @@ from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
 from isthmus.cli.drill import drill
+from isthmus.cli.explain import explain
 from isthmus.cli.failover import failback, failover
 from isthmus.cli.gaps import gaps
 from isthmus.cli.groups import groups
@@ -68,6 +69,7 @@ app.command()(apply)
 app.command()(topics)
 app.command()(produce)
 app.command()(consume)
+app.command()(explain)
 app.command()(demo)
 app.command()(drill)
 app.command()(bench)
