@@ -42,7 +42,8 @@ def status(
     """How flows stand: verdict, lag, what needs attention. The exit status says the same."""
     chosen = choose_flows(loaded_from(file, secrets).flows, flow, changing=False)
     if watch:
-        asyncio.run(_watch(chosen, everything, output))
+        with contextlib.suppress(KeyboardInterrupt):  # how it ends
+            asyncio.run(watching(chosen, everything, output))
         return
     found = asyncio.run(_look(chosen))
     if output is Output.json:
@@ -69,7 +70,8 @@ async def _look(flows: list[Flow]) -> list[FlowHealth]:
         return await asyncio.gather(*(outlook.look() for outlook in outlooks))
 
 
-async def _watch(flows: list[Flow], everything: bool, output: Output) -> None:
+async def watching(flows: list[Flow], everything: bool, output: Output) -> None:
+    """Look again and again, until cancelled."""
     console = Console()
     async with _outlooks(flows) as outlooks:
         with _shown(console, everything, output) as show:

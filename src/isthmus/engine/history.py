@@ -67,13 +67,13 @@ class History:
                 kept.append(Sample(max(time_ms, kept[-1].time_ms), kept[-1].position, end))
 
     def unseen(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Ends of logs that have grown, while lanes have not said that they grow."""
-        found = {}
-        for tp, end in ends.items():
-            kept = self._samples.get(tp)
-            if kept and end > kept[-1].end and _grew_ms(kept) < now_ms - _GROWS_MS:
-                found[tp] = end
-        return found
+        """Ends of logs that have grown, while lanes have said for a while that there is nothing more."""
+        idle = {
+            tp: kept[-1].end
+            for tp, kept in self._samples.items()
+            if kept[-1].lag == 0 and _grew_ms(kept) < now_ms - _GROWS_MS
+        }
+        return {tp: end for tp, end in ends.items() if tp in idle and end > idle[tp]}
 
     def heard_of(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether lanes have said by now that logs reach this far."""

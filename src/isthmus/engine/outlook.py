@@ -16,7 +16,9 @@ from isthmus.engine import history
 from isthmus.engine.control import LEASE_EVERY_S, ControlView
 from isthmus.engine.history import History
 from isthmus.engine.pictured import Scenery, pictured
+from isthmus.engine.resolve.record import stops
 from isthmus.engine.sides import reach, unconnected
+from isthmus.engine.wishes import paused
 from isthmus.errors import IsthmusError, SourceError, TargetError, WireError
 from isthmus.mm2.filters import choose
 from isthmus.model import Flow, TopicPartition
@@ -149,13 +151,19 @@ class Outlook:
         """A log that has grown while its lane says nothing of it: written just now, or does the lane not see it? The
         first look waits for the lane's next word; later ones remember."""
         asked_ms = self._now_ms()
-        unseen = self._history.unseen(asked_ms, ends) if not self._has_looked else {}
+        unseen = {} if self._has_looked else self._history.unseen(asked_ms, self._carried(ends))
         self._has_looked = True
         until = time.monotonic() + _HEARD_WITHIN_S
         while unseen and not self._history.heard_of(unseen) and time.monotonic() < until:
             await asyncio.sleep(0.1)
             await self._hear()
         self._history.note_ends(asked_ms, ends)
+
+    def _carried(self, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Without what lanes do not look at: what is stopped or paused."""
+        view = self._history.view
+        still, held = stops(view), paused(view)
+        return {tp: end for tp, end in ends.items() if tp not in still and not held.holds(tp.topic)}
 
     def _is_driven(self) -> bool:
         view = self._history.view
