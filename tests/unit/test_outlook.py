@@ -103,11 +103,11 @@ def test_a_stop_and_its_gap_are_told() -> None:
 
 def test_lag_is_told_in_offsets_bytes_and_seconds() -> None:
     topic = Topic().write("lease", LEASE, 1)
-    for second in range(20, 0, -1):
-        topic.lane(0, 1000 - 50 * second, second, records=10, bytes=1000)
+    for second in range(40, 0, -1):
+        topic.lane(0, 1000 - 25 * second, second, records=10, bytes=1000)
     (partition,) = topic.look(end=1000).partitions
     assert (partition.lag, partition.lag_bytes) == (1000, 100_000)
-    assert (partition.lag_seconds, partition.lag_seconds_at_least) == (19.0, False)
+    assert (partition.lag_seconds, partition.lag_seconds_at_least) == (39.0, False)
     assert partition.verdict is Verdict.stalled
 
 

@@ -96,6 +96,14 @@ def test_verdicts(positions: list[int], ends: list[int], verdict: Verdict) -> No
     assert judged(each_second(positions, ends)).verdict is verdict
 
 
+def test_a_lane_that_commits_every_ten_seconds_keeps_up_whenever_one_looks() -> None:
+    """As one with a transform does: positions go up in steps, the log grows all the time."""
+    for now in range(120, 150):
+        rows = [(1000 * (second // 10), 100 * second + 50) for second in range(now - 90, now + 1)]
+        found = judged(each_second([row[0] for row in rows], [row[1] for row in rows]))
+        assert found.verdict in (Verdict.ok, Verdict.catching_up), (now, found)
+
+
 def test_a_log_that_was_made_anew_begins_a_new_window() -> None:
     samples = each_second([5000] * 20 + [0, 10, 20], [5000] * 20 + [1000, 1000, 1000])
     assert window(samples, NOW)[0].position == 0
@@ -115,7 +123,7 @@ def test_seconds_behind_are_told_by_when_the_log_ended_where_the_copy_stands() -
 
 
 @pytest.mark.parametrize(
-    ("silent_ms", "verdict"), [(1000, Verdict.ok), (STILL_MS, Verdict.ok), (QUIET_MS + STILL_MS, Verdict.stalled)]
+    ("silent_ms", "verdict"), [(1000, Verdict.ok), (QUIET_MS, Verdict.ok), (QUIET_MS + STILL_MS, Verdict.stalled)]
 )
 def test_what_was_written_just_now_is_no_lag_unless_the_lane_has_been_silent(silent_ms: int, verdict: Verdict) -> None:
     found = judged([Sample(NOW - silent_ms, 10, 10)], end=15)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 SPAN_MS = 60_000  # of a window
 BLUR_MS = 5_000  # what came within it may be on its way: reports come once a second
-STILL_MS = 10_000  # a lane that works commits more often than that, whatever it copies
+STILL_MS = 20_000  # a lane that works commits more often than that, also one with a transform
 QUIET_MS = 15_000  # a lane that lives reports more often than that, also when nothing changes
 
 
@@ -118,7 +119,11 @@ def _verdict(samples: Sequence[Sample], waited_ms: int, *, is_known: bool, trend
         return Verdict.stalled
     if not has_moved and not is_known:
         return Verdict.unknown
-    return Verdict.catching_up if trend < 0 else Verdict.falling_behind
+    if trend < 0:
+        return Verdict.catching_up
+    # All that was there when the window began is copied: it keeps up, later, as long as the lag shrinks now and then.
+    keeps_up = is_known and any(after.lag < before.lag for before, after in pairwise(samples))
+    return Verdict.ok if keeps_up else Verdict.falling_behind
 
 
 def _has_moved(samples: Sequence[Sample]) -> bool:
