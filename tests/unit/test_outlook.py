@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,6 +173,18 @@ def test_json_is_plain_and_has_the_sums() -> None:
     told = json.loads(json.dumps(running(position=50).look().as_json()))
     assert (told["verdict"], told["cause"], told["exit_status"], told["lag"]) == ("stalled", "STALLED", 4, 50)
     assert told["counts"] == {"stalled": 1}
+
+
+def test_json_has_the_fields_of_its_page_and_no_others() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "json-output.md").read_text()
+    section = page.partition("## `isthmus status FILE -o json`")[2]
+    (told,) = json.loads(section.partition("```json")[2].partition("```")[0])
+    real = json.loads(json.dumps(running().look().as_json()))
+    assert set(told) == set(real)
+    for name in ("source", "groups", "totals", "latency"):
+        assert set(told[name]) == set(real[name])
+    for name in ("partitions", "lanes"):
+        assert set(told[name][0]) == set(real[name][0])
 
 
 def test_text_says_the_verdict_first_and_then_only_what_needs_attention() -> None:

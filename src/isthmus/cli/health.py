@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -32,7 +33,7 @@ def flow_view(found: FlowHealth, everything: bool) -> RenderableType:
     parts += [Text(f"  {line}") for line in _circumstances(found)]
     rows = [each for each in found.partitions if everything or each.verdict not in _FINE]
     if rows:
-        parts.append(_table(rows if everything else rows[:_SHOWN]))
+        parts.append(_table(rows if everything else rows[:_SHOWN], everything))
     if len(rows) > _SHOWN and not everything:
         parts.append(Text(f"  and {len(rows) - _SHOWN:,} more; --all shows every partition"))
     parts += [Text(f"  {each.topic}-{each.partition} {_stop(each)}", "bold red") for each in rows if each.code]
@@ -113,23 +114,20 @@ def _places(found: FlowHealth) -> list[str]:
     )
 
 
-def _table(rows: list[PartitionHealth]) -> Table:
-    table = Table()
-    for name in ("topic", "partition", "verdict", "position", "end", "lag", "waits", "", "records/s", "ETA"):
-        table.add_column(name, justify="left" if name in ("topic", "verdict") else "right", no_wrap=name != "topic")
+def _table(rows: list[PartitionHealth], everything: bool) -> Table:
+    """Positions are shown where every partition is: eight columns are as many as a narrow terminal holds."""
+    table = Table(box=SIMPLE)
+    table.add_column("partition", overflow="fold", min_width=16)
+    table.add_column("verdict", no_wrap=True)
+    more = ("position", "end") if everything else ()
+    for name in (*more, "lag", "waits", "", "records/s", "ETA"):
+        table.add_column(name, justify="right", no_wrap=True)
     for each in rows:
-        table.add_row(
-            each.topic,
-            str(each.partition),
-            Text(f"{each.verdict} [{each.code}]" if each.code else each.verdict, _STYLES[each.verdict]),
-            "-" if each.position < 0 else str(each.position),
-            _known(each.end),
-            _known(each.lag),
-            _waits(each),
-            _TRENDS[each.trend],
-            amount(each.records_per_s),
-            "-" if each.eta_seconds is None else duration(each.eta_seconds),
-        )
+        verdict = Text(f"{each.verdict} [{each.code}]" if each.code else each.verdict, _STYLES[each.verdict])
+        places = ("-" if each.position < 0 else str(each.position), _known(each.end)) if everything else ()
+        eta = "-" if each.eta_seconds is None else duration(each.eta_seconds)
+        speed = _known(each.lag), _waits(each), _TRENDS[each.trend], amount(each.records_per_s), eta
+        table.add_row(f"{each.topic}-{each.partition}", verdict, *places, *speed)
     return table
 
 

@@ -105,4 +105,4 @@ def _print_text(console: Console, found: list[FlowHealth], everything: bool) -> 
     from isthmus.cli.health import flow_view
 
     for each in found:
-        console.print(flow_view(each, everything))
+        console.print(flow_view(each, everything), soft_wrap=True)
