@@ -146,6 +146,14 @@ def test_ends_that_a_lane_does_not_see_are_remembered_by_those_who_look_again() 
     assert topic.look(end=150).partitions[0].lag == 50
 
 
+@pytest.mark.parametrize(("order", "verdict"), [("o1", Verdict.ok), ("o0", Verdict.stalled)])
+def test_a_lane_that_lives_and_has_nothing_to_report_is_not_taken_for_a_silent_one(
+    order: str, verdict: Verdict
+) -> None:
+    topic = Topic().write("lease", LEASE, 1).lane(100, 100, 50).write("alive/0", {"driver": "d1", "order": order}, 5)
+    assert topic.look(end=105).partitions[0].verdict is verdict
+
+
 def test_only_what_the_present_driver_and_its_lanes_say_counts() -> None:
     said = {"driver": "d0", "lanes": [{"state": "recovering", "error": "old"}], "events": ["old"]}
     found = running().write("status/5", {"driver": "d0", "positions": [["gone", 0, 1, 9]]}).write("driver", said).look()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from isthmus.engine.lane import Lane
 
 REPORT_EVERY_S = 1.0
-_SILENT_S = 10.0  # then a report that says nothing new says that we live
+_SILENT_S = 10.0  # then we say that we live; not by a report, whose time tells when the source was last heard of
 _NOTES = 5
 
 
@@ -73,15 +73,19 @@ class Follower:
             await self.report()
 
     async def report(self, *, final: bool = False) -> None:
-        """Write this lane's status, when anything in it changed, and now and then."""
+        """Write this lane's status, when anything in it changed; else a sign of life, now and then."""
         self._reported_at = time.monotonic()
-        value = self._value(final)
-        if value == self._last_report and self._reported_at - self._written_at < _SILENT_S:
+        order, value = self._lane.order, self._value(final)
+        if value != self._last_report:
+            words = {f"status/{order.lane}": value}
+        elif self._reported_at - self._written_at >= _SILENT_S:
+            words = {f"alive/{order.lane}": {"driver": order.driver, "order": order.order_id}}
+        else:
             return
         self._last_report, self._written_at = value, self._reported_at
         try:
             async with asyncio.timeout(3.0):
-                await control.write(self._lane.journal, {f"status/{self._lane.order.lane}": value})
+                await control.write(self._lane.journal, words)
         except (WireError, OSError, TimeoutError):
             return  # a report is a courtesy: progress is in the transactions
 

@@ -24,6 +24,9 @@ _STATUS = b"status/"
 _KEPT_MS = SPAN_MS + 10_000
 _RATE_MS = 10_000
 _GROWS_MS = 3_000
+_MANY = 500  # partitions of one lane: then a sample for every _STEP_MS is enough
+_STEP_MS = 3_000
+_LARGE = 30_000  # bytes of such a report
 _COUNTED = ("records", "bytes", "transactions", "aborts", "dead_letters")
 
 
@@ -41,6 +44,7 @@ class History:
         self.newest_ms = 0  # by the target's clock
         self._samples: dict[TopicPartition, collections.deque[Sample]] = {}
         self._reports: dict[str, dict[str, Any]] = {}
+        self._step: dict[str, int] = {}
         self._since_ms: dict[str, int] = {}  # the first report of a lane that is known
         self._grown: collections.deque[_Grown] = collections.deque()
         self._totals = dict.fromkeys(_COUNTED, 0)
@@ -56,8 +60,17 @@ class History:
 
     # -- what is asked ---------------------------------------------------------------------------
 
-    def samples(self, tp: TopicPartition) -> list[Sample]:
-        return list(self._samples.get(tp, ()))
+    def samples(self, tp: TopicPartition, lane: int | None = None) -> list[Sample]:
+        """What was said of a partition; what its lane said last still held when it last gave a sign of life."""
+        found = list(self._samples.get(tp, ()))
+        alive_ms = self.view.times_ms.get(f"alive/{lane}", 0)
+        if found and alive_ms > found[-1].time_ms and self._is_of_its_order(lane):
+            found.append(Sample(alive_ms, found[-1].position, found[-1].end))
+        return found
+
+    def _is_of_its_order(self, lane: int | None) -> bool:
+        words, report = self.view.values.get(f"alive/{lane}", {}), self.view.values.get(f"status/{lane}", {})
+        return words.get("order") == report.get("order")
 
     def note_ends(self, time_ms: int, ends: Mapping[TopicPartition, int]) -> None:
         """Where logs ended at this moment, as the source itself said."""
@@ -98,8 +111,13 @@ class History:
     # -- what is heard ---------------------------------------------------------------------------
 
     def _report(self, key: str, value: dict[str, Any], time_ms: int) -> None:
-        for topic, partition, position, end in value.get("positions", ()):
+        rows = value.get("positions", ())
+        is_dense = len(rows) > _MANY and time_ms // _STEP_MS == self._step.get(key)
+        self._step[key] = time_ms // _STEP_MS
+        for topic, partition, position, end in rows:
             kept = self._samples.setdefault(TopicPartition(topic, partition), collections.deque())
+            if is_dense and kept:
+                kept.pop()
             kept.append(Sample(time_ms, max(0, position), end))
         before = self._reports.get(key)
         begun = before is None or before.get("order") != value.get("order")
@@ -140,16 +158,23 @@ def _row(value: dict[str, Any] | None) -> list[int]:
 
 
 def _worth_reading(records: list[Record]) -> Iterable[Record]:
-    """Reports are large and many. Of those before the window the last one of each lane is enough."""
+    """Reports are large and many. Of those before the window the last one of each lane is enough, and so is, where they
+    are very large, the last one of every step."""
     since = max((record.timestamp for record in records), default=0) - _KEPT_MS
-    last: dict[bytes, int] = {}
-    for record in records:
-        if record.key is not None and record.key.startswith(_STATUS) and record.timestamp <= since:
-            last[record.key] = record.offset
-    for record in records:
-        if record.key in last and record.timestamp <= since and record.offset != last[record.key]:
-            continue
-        yield record
+    places = [_place(record, since) for record in records]
+    last = {place: record.offset for place, record in zip(places, records, strict=True)}
+    for place, record in zip(places, records, strict=True):
+        if place is None or last[place] == record.offset:
+            yield record
+
+
+def _place(record: Record, since_ms: int) -> tuple[bytes, int] | None:
+    """Of reports that tell the same, as far as anybody asks."""
+    if record.key is None or not record.key.startswith(_STATUS):
+        return None
+    if record.timestamp <= since_ms:
+        return record.key, 0
+    return (record.key, record.timestamp // _STEP_MS) if len(record.value or b"") > _LARGE else None
 
 
 def driven_by(view: ControlView) -> str:

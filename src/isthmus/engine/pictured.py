@@ -134,7 +134,7 @@ class _Partitions:
 
     def _samples(self, tp: TopicPartition) -> list[Sample]:
         """What lanes said; what was committed says more where none is at work."""
-        samples, stored = self._seen.samples(tp), self._scenery.stored.get(tp, -1)
+        samples, stored = self._seen.samples(tp, self._lanes.get(tp)), self._scenery.stored.get(tp, -1)
         if stored >= 0 and (not samples or not self._scenery.is_driven):
             at = max(self._seen.view.times_ms.get("lease", 0), samples[-1].time_ms if samples else 0)
             samples.append(Sample(at, stored, -1))

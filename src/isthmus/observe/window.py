@@ -74,9 +74,10 @@ def window(samples: Iterable[Sample], now_ms: int, end: int = -1) -> list[Sample
         if found and sample.position < found[-1].position:
             found = []  # another log, or another place in it
         # An order that has just begun does not know the end; what was known before still holds.
-        longest = max(sample.end, found[-1].end) if found else sample.end
-        if longest >= 0:
-            found.append(sample._replace(end=longest))
+        if found and sample.end < found[-1].end:
+            found.append(Sample(sample.time_ms, sample.position, found[-1].end))
+        elif sample.end >= 0:
+            found.append(sample)
     if not found:
         return []
     began_ms = now_ms - SPAN_MS
