@@ -22,7 +22,7 @@ from isthmus.model import NO_ID, Cluster
 from isthmus.wire import codes
 from isthmus.wire.batch import Batch, find_batches
 from isthmus.wire.cluster import Client
-from isthmus.wire.columns import Columns, columns_of
+from isthmus.wire.columns import Columns, Desk, columns_of
 from isthmus.wire.fetch import Fetched, Limits, Want, fetch, fetches_by_id
 
 _LIMITS = Limits(max_bytes=8 << 20, partition_bytes=4 << 20, wait_ms=500)
@@ -39,11 +39,11 @@ class _Answer(NamedTuple):
 def read(cluster: Cluster, wanted: Range, *, headers: bool = True, fail_on_loss: bool = True) -> Iterator[Columns]:
     """All parts of the range; brokers are asked in a thread of its own."""
     with closing(Loop()) as loop:
-        asking = _Asking(Client(cluster), wanted, fail_on_loss)
+        asking, desk = _Asking(Client(cluster), wanted, fail_on_loss), Desk()
         try:
             loop.run(asking.start())
             while (answer := loop.run(asking.next())) is not None:
-                yield from columns_of(answer.fetched, answer.low, wanted.end, headers, answer.batches)
+                yield from columns_of(answer.fetched, answer.low, wanted.end, headers, answer.batches, desk)
         finally:
             loop.run(asking.close())
 
