@@ -2,8 +2,9 @@
 
 Owns which records of an answer a reader of committed records sees, and their columns: offset, time in microseconds,
 type of the time, key, value, and headers if wanted. Must stay true: a batch is decoded only after its CRC was checked;
-no part is larger than `PART_BYTES` of plain records, or one batch, so offsets of four bytes always suffice; names of
-headers are text (UTF-8), whatever a producer wrote. Arrays are numpy's: whoever needs Arrow's own wraps them.
+no part is larger than `PART_BYTES` of plain records and `PART_ROWS`, or one batch, so offsets of four bytes always
+suffice; names of headers are text (UTF-8), whatever a producer wrote. Arrays are numpy's: whoever needs Arrow's own
+wraps them.
 
 Message formats 0 and 1 go through `legacy`, some microseconds a record.
 """
@@ -27,6 +28,7 @@ from isthmus.wire.legacy import unwrapped
 from isthmus.wire.records import encode_record
 
 PART_BYTES = 4 << 20  # some ten thousand records of usual size: fewer calls, and fewer batches for Spark
+PART_ROWS = 1 << 16  # tiny records have more of columns than of their own
 _DESK_BYTES = 16 << 20  # codecs that tell no sizes ask for much; what is never written to takes no memory
 NO_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1  # as Kafka's TimestampType
 _OLD_LOG_APPEND_TIME = 0x08
@@ -139,12 +141,14 @@ def decode(
     desk.clear()
     spans: list[tuple[int, ...]] = []
     parts: list[Batch] = []
+    rows = 0
     for buffer, batch in pieces:
         plain, span = _opened(buffer, batch, desk)
-        if spans and desk.filled + len(plain) > PART_BYTES:
+        rows += span[ck.RECORDS]
+        if spans and (desk.filled + len(plain) > PART_BYTES or rows > PART_ROWS):
             yield from _part(desk.all(), spans, parts, (low, end), with_headers)
             desk.clear()
-            spans, parts = [], []
+            spans, parts, rows = [], [], span[ck.RECORDS]
         desk.put(plain)
         spans.append(span)
         parts.append(batch)
