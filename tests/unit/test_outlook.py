@@ -95,6 +95,13 @@ def test_states_causes_and_exit_statuses(
     assert (found.state, found.cause.code, found.cause.exit_code) == (state, code, status)
 
 
+def test_topics_that_are_paused_do_not_make_the_others_less_well() -> None:
+    topic = running().write("wish/pause", {"topics": ["orders"]})
+    assert topic.look().verdict is Verdict.paused
+    topic.write("status/1", {"driver": "d1", "order": "o", "positions": [["clicks", 0, 5, 5]]})
+    assert topic.look().verdict is Verdict.ok
+
+
 def test_a_stop_and_its_gap_are_told() -> None:
     found = running().write("stop/orders/0", STOP).write("gap/orders/0/5", GAP).look()
     (partition,) = found.partitions

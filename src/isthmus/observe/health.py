@@ -170,8 +170,9 @@ class FlowHealth:
 
     @property
     def verdict(self) -> Verdict:
-        """Of the worst partition."""
-        return max((each.verdict for each in self.partitions), key=lambda one: one.rank, default=Verdict.unknown)
+        """Of the worst partition; those that are paused count if there are no others."""
+        found = {each.verdict for each in self.partitions} or {Verdict.unknown}
+        return max(found - {Verdict.paused} or found, key=lambda one: one.rank)
 
     @property
     def counts(self) -> dict[str, int]:
