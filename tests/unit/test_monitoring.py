@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from isthmus.cli.metrics import address
+from isthmus.errors import ConfigError, MachineError
 from isthmus.observe.health import Ages, ClusterHealth, FlowHealth, GroupsHealth, PartitionHealth
-from isthmus.observe.metrics import Looked, metrics_text
+from isthmus.observe.metrics import Looked, Page, metrics_text
 from isthmus.observe.window import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -103,3 +106,25 @@ def test_promtool_accepts_metrics_rules_and_every_expression_of_the_dashboard(tm
 @needs_promtool
 def test_alerts_fire_on_what_they_are_for_and_stay_quiet_otherwise() -> None:
     _promtool("test", "rules", MONITORING / "alerts-test.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("9404", ("127.0.0.1", 9404)), ("0.0.0.0:1", ("0.0.0.0", 1)), ("[::1]:9404", ("::1", 9404))],
+)
+def test_metrics_are_served_on_loopback_unless_a_host_is_given(text: str, place: tuple[str, int]) -> None:
+    assert address(text) == place
+
+
+@pytest.mark.parametrize("text", ["here", "9404:", "1.2.3.4:99999", "::"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not"):
+        address(text)
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(MachineError, match=f"cannot listen on 127.0.0.1:{port}") as refused:
+            Page("127.0.0.1", port, lambda: Looked(flows=[]))
+    assert refused.value.code == "METRICS_PORT"
