@@ -5,11 +5,13 @@ from __future__ import annotations
 from isthmus.dr.scene import Scene
 from isthmus.dr.values import FAILOVER, SWITCHOVER
 from isthmus.dr.waiting import driver_of
+from isthmus.engine.disks import full_disks
 from isthmus.engine.hold import Hold
 from isthmus.engine.switch import RETURNING, SWITCHED
-from isthmus.errors import RivalError, SourceError
+from isthmus.errors import RivalError, SourceError, TargetError
 from isthmus.model import NO_ID
 from isthmus.wire.cluster import Client
+from isthmus.wire.health import replicas
 
 
 def refuse_failover(scene: Scene) -> None:
@@ -36,6 +38,51 @@ def refuse_failover(scene: Scene) -> None:
             where=f"flow {flow.name}",
             hint="a switchover loses nothing: --kind switchover; or say --source-is-lost",
             code="SOURCE_ALIVE",
+        )
+
+
+def refuse_abandon(scene: Scene) -> None:
+    """Where there is nothing to give up, or it is too late, or its access rules cannot be taken away."""
+    flow, switch = scene.flow, scene.switch
+    where = f"cluster {flow.target.alias}, topic {flow.control_topic}"
+    if switch is None or not switch.is_open:
+        late = switch is not None and switch.is_halted
+        what = "is frozen for clients on the target" if late else "has no switchover under way"
+        hint = (
+            "`isthmus failover` ends it, `isthmus failback` brings clients back" if late else "there is nothing to do"
+        )
+        raise RivalError(f"flow {flow.name} {what}", where=where, hint=hint, code="NOT_OPEN")
+    if switch.shuts_out and not scene.source_alive:
+        raise SourceError(
+            f"cluster {flow.source.alias} does not answer: access rules that shut writers out cannot be taken away",
+            where=f"flow {flow.name}, {', '.join(flow.source.bootstrap)}",
+            hint="say the same again when it is back; nothing was changed",
+            code="SOURCE_GONE",
+        )
+
+
+async def refuse_full(scene: Scene, client: Client) -> None:
+    """A cluster that clients cannot move to, because disks of it are full or gone. Nothing is written to find out: a
+    broker whose disk is full would end by that."""
+    full = await full_disks(client)
+    if full:
+        raise TargetError(
+            f"cluster {client.cluster.alias} has no room: {'; '.join(full)}",
+            where=f"flow {scene.flow.name}",
+            hint="make room (`isthmus doctor` shows the disks), then say the same again; nothing was changed",
+            code="TARGET_FULL",
+        )
+
+
+async def refuse_leaderless(scene: Scene) -> None:
+    """Where the ends of copies cannot be told, the flow would be frozen and groups could not be moved."""
+    found = await replicas(scene.target, {copy.topic for copy in scene.copies().values()})
+    if lost := sorted(tp for tp, now in found.items() if now.leader < 0):
+        raise TargetError(
+            f"{len(lost)} partitions of copies have no leader, {lost[0]} first",
+            where=f"flow {scene.flow.name}, cluster {scene.flow.target.alias}",
+            hint="bring its brokers back (`isthmus doctor` names them), then say the same again; nothing was changed",
+            code="TARGET_LEADERLESS",
         )
 
 
