@@ -18,7 +18,7 @@ $(READY): requirements.lock pyproject.toml .ci/install
 	  || { echo "Isthmus needs Python 3.11 or newer; set PYTHON=... if $(PYTHON) is older or missing." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@.ci/install
-	@$(BIN)/python -c "from isthmus.wire import alike, kernels; kernels.warm()"
+	@$(BIN)/python -c "from isthmus.wire import alike, column_kernels, kernels, row_kernels; kernels.warm()"
 	@touch $(READY)
 
 check: $(READY) ## Format, lint, types, layers, unit and property tests (under 90 s)

@@ -7,6 +7,7 @@
       TargetError            exit 7   the target cluster cannot be used
       RivalError             exit 8   another driver owns this flow
       PartitionStopped       exit 9   a partition stopped loudly (gap, recreated, refused)
+      BadRecord              exit 9   a transform fails on a record, or its row cannot be written
       ProofError             exit 10  what was copied is not what was there
       LoopError              exit 11  records could go round: who wrote what is not known any more
       WireError              exit 12  a broker answered what the protocol does not allow
@@ -92,6 +93,13 @@ class PartitionStopped(IsthmusError):
     """One or more partitions stopped loudly; what is affected is on record."""
 
     code = "STOPPED"
+    exit_code = 9
+
+
+class BadRecord(IsthmusError):
+    """A transform fails on a record, or gives a row that cannot be written: it comes again with the same record."""
+
+    code = "POISON"
     exit_code = 9
 
 

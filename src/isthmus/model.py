@@ -132,6 +132,17 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """What happens to records on their way, by Spark: SQL over the view `records`, or a function of DataFrames."""
+
+    sql: str = ""
+    function: str = ""  # "module:function"
+    on_error: str = "stop"  # "stop" | "dead_letter": what to do with a record that the transform fails on
+    most_records: int = 1_000_000  # offsets that one transaction may hold
+    tasks: int = 0  # how many read and write at once; 0: as many as there are cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """Knobs with measured defaults; none of them changes what is delivered, only when."""
 
@@ -174,6 +185,7 @@ class Flow:
     cut_from: tuple[str, ...] = ()  # aliases: as `cuts` for all topics, asked for by the file
     cuts: tuple[Cut, ...] = ()  # concluded from the other flows of the file
     tuning: Tuning = Tuning()
+    transform: Transform | None = None
     registers: bool = True  # False: another flow goes on exactly behind what this one brings, so nobody need know it
 
     @property

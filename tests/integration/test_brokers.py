@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.crossing import QUICK, Crossing, cross
+from tests.integration.framed import by_librdkafka, in_columns_by
 from tests.integration.sources import (
     CODECS,
     Pair,
@@ -97,7 +98,15 @@ def test_everything_of_an_old_source_arrives_equal(clusters: dict[str, LabCluste
     pair.proven(transactions, committed)
     assert len(read(pair.target.bootstrap, pair.remote(transactions), committed=False)) == committed
     assert own_settings(pair.target.bootstrap, pair.remote(mixed))["max.message.bytes"] == "2000000"
+    for topic in (mixed, transactions):
+        equal_in_columns(pair.source.bootstrap, topic)
     followed_by_its_group(pair, mixed, 37)
+
+
+def equal_in_columns(bootstrap: str, topic: str) -> None:
+    """A DataFrame would hold what librdkafka reads."""
+    expected = {number: records for number, records in by_librdkafka(bootstrap, topic).items() if records}
+    assert in_columns_by(kafka_bootstrap_servers=bootstrap, subscribe=topic) == expected
 
 
 def followed_by_its_group(pair: Pair, topic: str, offset: int) -> None:
@@ -139,6 +148,8 @@ def test_a_source_from_before_transactions_arrives_equal_and_gets_no_topic_by_be
         assert cross(flow).stopped == ()
         for topic in topics.values():
             pair.proven(topic, turn * len(rows))
+    for topic in topics.values():
+        equal_in_columns(pair.source.bootstrap, topic)
     followed_by_its_group(pair, topics["lz4"], 7)
     gone = topics["gzip"]
     with Crossing(flow) as crossing:

@@ -19,6 +19,7 @@ import psutil
 import pytest
 from tests.crossing import Crossing, cross
 from tests.integration.command import Running, Writing, committed, fill, topics_of, unique, wait_for
+from tests.integration.framed import by_librdkafka, in_columns_by
 from tests.integration.secured import MODULES, RECORDS, Place, holding, keeping_what_is_removed
 from tests.integration.tokens import TokenEndpoint
 from tests.integration.tunnelled import DIRECTIONS, Way, tunnel
@@ -115,6 +116,17 @@ def test_content_crosses_through_a_tunnel_with_tls_and_a_login_inside(place: Pla
     place.prove(flow)
     assert {passage.result for passage in way.passages} == {"passed"}
     assert sum(passage.back for passage in way.passages) > RECORDS
+
+
+def test_options_of_a_dataframe_reach_through_tls_a_login_and_a_tunnel(place: Place, way: Way) -> None:
+    settings = {**place.trust(), **place.login("SCRAM-SHA-512"), "security_protocol": "SASL_SSL"}
+    through = {"tunnel_dial": f"{way.tunnel.host}:{way.tunnel.port}", "tunnel_secret": shared(way)}
+    kafka = {f"kafka_{name}": value for name, value in (settings | through).items()}
+    bootstrap = place.cluster.bootstrap_of("SASLTLS")
+    found = in_columns_by(kafka_bootstrap_servers=bootstrap, subscribe=place.topic, **kafka)
+    assert found == {n: rows for n, rows in by_librdkafka(place.cluster.bootstrap, place.topic).items() if rows}
+    assert sum(map(len, found.values())) == RECORDS
+    assert {passage.result for passage in way.passages} == {"passed"}
 
 
 def test_a_brokers_certificate_is_told_through_a_tunnel_and_not_the_tunnels(place: Place, way: Way) -> None:

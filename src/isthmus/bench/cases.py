@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -125,8 +126,12 @@ CASES = {
 }
 
 
-def fill(bootstrap: str, case: Case, scale: float) -> Filled:
-    """Create the case's topic and produce its records; the topic must not exist."""
+def _bare(_: int) -> dict[str, Any]:
+    return {}
+
+
+def fill(bootstrap: str, case: Case, scale: float, dress: Callable[[int], dict[str, Any]] = _bare) -> Filled:
+    """Create the case's topic and produce its records; the topic must not exist. `dress`: keys, headers, times."""
     # Whole batches in every partition, so that no short ones blur the case.
     share = case.batch_records * case.partitions
     records = max(1, round(case.records * scale / share)) * share
@@ -136,7 +141,7 @@ def fill(bootstrap: str, case: Case, scale: float) -> Filled:
     for number in range(records):
         value = case.make(number)
         size += len(value)
-        _send(producer, case.topic, value, number // case.batch_records % case.partitions)
+        _send(producer, case.topic, value, number // case.batch_records % case.partitions, dress(number))
     if left := producer.flush(PATIENCE_S):
         raise SourceError(f"{left} records of {case.topic} were not taken within {PATIENCE_S:.0f} s")
     return Filled(case=case, records=records, bytes=size)
@@ -171,10 +176,10 @@ def _producer(bootstrap: str, case: Case) -> Producer:
     )
 
 
-def _send(producer: Producer, topic: str, value: bytes, partition: int) -> None:
+def _send(producer: Producer, topic: str, value: bytes, partition: int, more: dict[str, Any]) -> None:
     while True:
         try:
-            producer.produce(topic, value, partition=partition, on_delivery=_delivered)
+            producer.produce(topic, value, partition=partition, on_delivery=_delivered, **more)
         except BufferError:
             producer.poll(0.05)
         else:

@@ -19,8 +19,6 @@ from isthmus.errors import ConfigError, MachineError
 
 QUICK_SCALE = 0.2
 QUICK_CASES = "json,random,small"
-PLAN, GROUPS, DISTANCE, TUNNEL, VERIFY = "plan", "groups", "distance", "tunnel", "verify"
-FAILOVER = "failover"
 GROUPS_AT_ONCE = 1_000
 PLANNED_PARTITIONS = 10_000
 
@@ -31,7 +29,7 @@ def bench(
         str,
         typer.Option(
             help="Comma list of json, random, small, wide, uncompressed; or all. "
-            "By itself: plan, groups, failover, distance, tunnel or verify."
+            "By itself: plan, groups, failover, distance, tunnel, verify or decode."
         ),
     ] = QUICK_CASES,
     systems: Annotated[
@@ -55,23 +53,8 @@ def bench(
     if scale <= 0:
         raise ConfigError(f"{scale:g} is no scale", where="--scale", hint="use a number above 0, for example 0.2")
     _require_lab_extras()
-    if cases == PLAN:
-        _bench_plan(out, output)
-        return
-    if cases == GROUPS:
-        _bench_groups(out, output, scale)
-        return
-    if cases == FAILOVER:
-        _bench_failover(out, output, scale)
-        return
-    if cases == TUNNEL:
-        _bench_tunnel(out, output, scale)
-        return
-    if cases == VERIFY:
-        _bench_verify(out, output, scale)
-        return
-    if cases == DISTANCE:
-        _bench_distance(out, output, scale)
+    if cases in (alone := _alone()):
+        alone[cases](out, output, scale)
         return
     from isthmus.bench import report
     from isthmus.bench.cases import CASES
@@ -100,7 +83,20 @@ def bench(
     console.print(f"Written: {', '.join(str(file) for file in files)}")
 
 
-def _bench_plan(out: Path, output: str) -> None:
+def _alone() -> dict[str, Callable[[Path, str, float], None]]:
+    """Cases that are measured by themselves, because they compare something else."""
+    return {
+        "plan": _bench_plan,
+        "groups": _bench_groups,
+        "failover": _bench_failover,
+        "tunnel": _bench_tunnel,
+        "verify": _bench_verify,
+        "decode": _bench_decode,
+        "distance": _bench_distance,
+    }
+
+
+def _bench_plan(out: Path, output: str, _: float) -> None:
     """Needs no other system: a plan over 10,000 partitions, and what a round costs when nothing has changed."""
     from isthmus.bench.planning import measure_planning, show
 
@@ -144,6 +140,15 @@ def _bench_verify(out: Path, output: str, scale: float) -> None:
     with _two_clusters(output, {}) as (console, say, source, target):
         found = measure_verifying(source, target, scale, say)
     _tell(console, output, "verify", found.as_json(), out, lambda: show(found, console))
+
+
+def _bench_decode(out: Path, output: str, scale: float) -> None:
+    """Likewise: records into columns, against a loop over librdkafka that makes the same columns."""
+    from isthmus.bench.decoding import measure_decoding, show
+
+    with _two_clusters(output, {}) as (console, say, source, _):
+        found = measure_decoding(source, scale, say)
+    _tell(console, output, "decode", found.as_json(), out, lambda: show(found, console))
 
 
 def _bench_distance(out: Path, output: str, scale: float) -> None:

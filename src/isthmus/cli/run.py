@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -14,6 +15,10 @@ from isthmus.cli.render import Output, Screen, summary
 from isthmus.errors import ConfigError, IsthmusError, PartitionStopped
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus
+
+if TYPE_CHECKING:
+    from isthmus.engine.orders import LaneRunner
+    from isthmus.engine.spark import Spark
 
 
 def run(
@@ -47,6 +52,7 @@ def run(
         forget=tuple(forget or ()),
         spark_conf=dict(pair(text) for text in conf or ()),
         edited=_Edits(file, secrets, lanes),
+        transforming=transforming,
     )
     console = Console(stderr=True)
     warn(loaded)
@@ -87,7 +93,16 @@ class _Edits:
 
 
 def _with_lanes(flow: Flow, lanes: int) -> Flow:
+    if flow.transform is not None:
+        return dataclasses.replace(flow, transform=dataclasses.replace(flow.transform, tasks=lanes)) if lanes else flow
     return dataclasses.replace(flow, lanes=lanes) if lanes else flow
+
+
+def transforming(spark: Spark, flows: Sequence[Flow], note: Callable[[str], None]) -> LaneRunner:
+    """Who runs flows with a transform; imported when there are any."""
+    from isthmus.frames.runner import Transforming
+
+    return Transforming(spark, flows, note)
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -41,6 +41,7 @@ class Doubt(NamedTuple):
 
 def contradictions(flow: Flow) -> Iterator[Doubt]:
     """What one part of a flow wants and another forbids."""
+    yield from _with_a_transform(flow)
     wanted, unwanted = named_topics(flow.topics.include), set(named_topics(flow.topics.exclude))
     for name in wanted:
         if name in unwanted:
@@ -53,6 +54,21 @@ def contradictions(flow: Flow) -> Iterator[Doubt]:
         if len(names) > 1:
             text = f"flow {flow.name}: topics {', '.join(names)} would all be `{remote}` on the target"
             yield Doubt(flow.name, "naming.exact", text, "their records would mix: give them names that differ")
+
+
+def _with_a_transform(flow: Flow) -> Iterator[Doubt]:
+    """What belongs to copies, and cannot be had where records are changed on their way."""
+    mm2 = flow.mm2_topics
+    unfit = {
+        "cut_from": bool(flow.cut_from),
+        "throttle": bool(flow.throttle),
+        "mm2_topics.group_offsets": mm2.group_offsets,
+        "mm2_topics.checkpoints": mm2.checkpoints,
+        "mm2_topics.offset_syncs": mm2.offset_syncs,
+    }
+    for key in (key for key, is_wanted in unfit.items() if is_wanted and flow.transform is not None):
+        text = f"flow {flow.name}: `{key}` cannot be had together with `transform`"
+        yield Doubt(flow.name, key, text, "take one of them away, or copy by a flow without a transform")
 
 
 # -- doubts --------------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from isthmus.config.doubts import Doubt, contradictions
 from isthmus.config.places import Document, Place, Problem, Trail, nearest, place, refusal
 from isthmus.config.schema import ALIAS, ClusterSpec, FileSpec, FlowSpec, keys_at
 from isthmus.config.substitute import Missing, Providers, Resolved, literal, shown
-from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Naming, Sync, Topics, Tuning
+from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Naming, Sync, Topics, Transform, Tuning
 
 
 def read(document: Document, path: Path, providers: Providers) -> tuple[tuple[Flow, ...], dict[str, Place]]:
@@ -83,7 +83,7 @@ def _flow(spec: FlowSpec, clusters: dict[str, Cluster]) -> Flow:
         topics=Topics(include=tuple(spec.topics), exclude=tuple(spec.exclude)),
         groups=Groups(include=tuple(spec.groups), exclude=tuple(spec.exclude_groups)),
         naming=Naming(**{**dict(spec.naming), "exact": tuple(sorted(spec.naming.exact.items()))}),
-        lanes=spec.lanes,
+        lanes=1 if spec.transform else spec.lanes,
         replication_factor=spec.replication_factor,
         internal_replication_factor=spec.internal_replication_factor,
         on_gap=spec.on_gap,
@@ -94,9 +94,21 @@ def _flow(spec: FlowSpec, clusters: dict[str, Cluster]) -> Flow:
         throttle=spec.throttle,
         cut_from=tuple(map(str, spec.cut_from)),
         sync=Sync(**_tuples(dict(spec.sync))),
-        mm2_topics=Mm2Topics(**dict(spec.mm2_topics)),
+        mm2_topics=_mm2_topics(spec),
         tuning=Tuning(**dict(spec.tuning)),
+        transform=Transform(**dict(spec.transform), tasks=spec.lanes if spec.lanes > 1 else 0)
+        if spec.transform
+        else None,
     )
+
+
+def _mm2_topics(spec: FlowSpec) -> Mm2Topics:
+    """With a transform offsets of both sides tell nothing of each other, unless the file asks for it all the same."""
+    asked: BaseModel = spec.mm2_topics
+    given: dict[str, Any] = dict(asked)
+    if spec.transform:
+        given |= dict.fromkeys({"offset_syncs", "checkpoints"} - asked.model_fields_set, False)
+    return Mm2Topics(**given)
 
 
 def _tuples(given: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from isthmus.config.substitute import Resolved, keep
 from isthmus.errors import ConfigError
 from isthmus.mm2.filters import split_list
 from isthmus.mm2.javaregex import compile_java
-from isthmus.model import Groups, Mm2Topics, Naming, Start, Sync, Topics, Tuning
+from isthmus.model import Groups, Mm2Topics, Naming, Start, Sync, Topics, Transform, Tuning
 
 ALIAS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 TOPIC_PART = r"^[A-Za-z0-9._-]*$"
@@ -246,6 +246,33 @@ SyncSpec = _made("SyncSpec", Sync, config_exclude=Regexes, defaults_from=_SIDE)
 Mm2TopicsSpec = _made("Mm2TopicsSpec", Mm2Topics, offset_syncs_on=_SIDE, offset_lag_max=Annotated[int, Field(ge=0)])
 
 
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+class TransformSpec(Spec):
+    """What Spark does to records on their way: SQL over the view `records`, or a function of DataFrames."""
+
+    sql: str = Field(default="", description="One query over the view `records`.")
+    function: str = Field(default="", pattern=rf"^({_FUNCTION.pattern})?$", description="module:function")
+    on_error: Literal["stop", "dead_letter"] = Field(
+        default="stop", description="When the transform fails on a record, or its row cannot be written."
+    )
+    most_records: int = Field(default=Transform().most_records, gt=0, description="Of one transaction.")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> TransformSpec:
+        if bool(self.sql.strip()) == bool(self.function):
+            raise ValueError("give either `sql` or `function`")
+        return self
+
+
+def _transform(value: object) -> object:
+    """A text alone is a function if it looks like one, else SQL."""
+    if not isinstance(value, str):
+        return value
+    return {"function": value} if _FUNCTION.fullmatch(value.strip()) else {"sql": value}
+
+
 class FlowSpec(Spec):
     """One direction of replication."""
 
@@ -276,6 +303,11 @@ class FlowSpec(Spec):
     compression: Literal["", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="", description="Codec of batches on the target; empty keeps what the source has."
     )
+    transform: Annotated[
+        TransformSpec | None,
+        BeforeValidator(_transform),
+        WithJsonSchema({"anyOf": [{"type": "string"}, TransformSpec.model_json_schema(), {"type": "null"}]}),
+    ] = None
     throttle: Rate = Field(default=0, description="Bytes per second over all lanes, also as 10MB; 0: no limit.")
     cut_from: Aliases = Field(default=[])
     sync: SyncSpec = SyncSpec()  # type: ignore[valid-type]
@@ -296,6 +328,7 @@ _PARTS: dict[str, type[BaseModel]] = {
     "sync": SyncSpec,
     "mm2_topics": Mm2TopicsSpec,
     "start": StartSpec,
+    "transform": TransformSpec,
 }
 
 

@@ -22,7 +22,7 @@ from isthmus.config.load import Loaded
 from isthmus.config.places import DEFAULT, Place
 from isthmus.config.substitute import literal
 from isthmus.config.values import spelled_instant
-from isthmus.model import Cluster, Flow, Start
+from isthmus.model import Cluster, Flow, Start, Transform
 
 HIDDEN = "***"
 # Of other formats, these are not copied but concluded from: their reference would not mean the same in our YAML.
@@ -83,7 +83,7 @@ def _flow(flow: Flow) -> dict[str, object]:
         "groups": list(flow.groups.include),
         "exclude_groups": list(flow.groups.exclude),
         **_parts("naming", {**dataclasses.asdict(flow.naming), "exact": dict(flow.naming.exact)}),
-        "lanes": flow.lanes,
+        "lanes": flow.transform.tasks or 1 if flow.transform else flow.lanes,
         "replication_factor": flow.replication_factor,
         "internal_replication_factor": flow.internal_replication_factor,
         "on_gap": flow.on_gap,
@@ -91,12 +91,19 @@ def _flow(flow: Flow) -> dict[str, object]:
         "on_foreign_write": flow.on_foreign_write,
         "start": [_start(rule) for rule in flow.starts],
         "compression": flow.compression,
+        **_transform(flow.transform),
         "throttle": flow.throttle,
         "cut_from": list(flow.cut_from),
         **_parts("sync", dataclasses.asdict(flow.sync)),
         **_parts("mm2_topics", dataclasses.asdict(flow.mm2_topics)),
         **_parts("tuning", dataclasses.asdict(flow.tuning)),
     }
+
+
+def _transform(transform: Transform | None) -> dict[str, object]:
+    """`tasks` is what the file calls lanes."""
+    fields = {} if transform is None else dataclasses.asdict(transform)
+    return _parts("transform", {name: value for name, value in fields.items() if name != "tasks"})
 
 
 def _parts(under: str, fields: Mapping[str, Any]) -> dict[str, object]:

@@ -17,7 +17,7 @@ from isthmus.dr.values import BEGUN, DONE, Options, Row, Step, Tell
 from isthmus.engine.control import never_run
 from isthmus.engine.control import write as write_control
 from isthmus.engine.hold import Hold
-from isthmus.engine.sides import clients, reach
+from isthmus.engine.sides import clients, reach, refuse_transformed
 from isthmus.engine.switch import SWITCH, Place, Switch, switch_of
 from isthmus.errors import SourceError, TargetError, WireError
 from isthmus.machine import user
@@ -184,6 +184,7 @@ def whoami() -> str:
 @contextlib.asynccontextmanager
 async def opened(flow: Flow, options: Options, tell: Tell = lambda _: None) -> AsyncIterator[Scene]:
     """A scene on connected clients, with what is on record."""
+    refuse_transformed(flow, "changed over to")
     async with clients(flow) as (source, target):
         scene = Scene(flow, options, tell, source, target)
         await scene.open()

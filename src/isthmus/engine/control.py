@@ -93,9 +93,13 @@ async def write(journal: Journal, values: Mapping[str, Mapping[str, Any] | None]
     return await journal.append([encode(key, value) for key, value in values.items()])
 
 
+def claim_key(order_id: str, attempt: str) -> str:
+    return f"claim/{order_id}/{attempt}"
+
+
 async def claim(journal: Journal, order_id: str, attempt: str, since: int) -> bool:
     """Claim an order for this attempt; True when it is the first claim in log order (I3)."""
-    key = f"claim/{order_id}/{attempt}"
+    key = claim_key(order_id, attempt)
     appended = await write(journal, {key: {"order": order_id, "attempt": attempt}})
     for record in await journal.read(since, appended.offset + 1):
         name, _ = decode(record)

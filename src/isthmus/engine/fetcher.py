@@ -341,16 +341,22 @@ class Fetcher:
     async def _gap(self, track: Track, log_start: int) -> None:
         if track.queue or track.sent != track.committed:
             return  # what was fetched before the gap is written first; the next fetch comes back here
-        stop = overtaken(track, log_start)
-        source = track.assignment.source
-        skips = self._lane.order.flow.on_gap == "skip"
-        key, value = gap_pair(_lost_gap(track, log_start, accepted=POLICY if skips else ""))
-        await control.write(self._lane.journal, {key: value})
-        if skips:
-            self._lane.follower.note(f"{source}: {stop.message}; going on behind the gap")
-            track.skip_to(log_start)
-        else:
+        stop = await pass_gap(self._lane, track, log_start)
+        if stop is not None:
             self._trouble(track, stop)
+
+
+async def pass_gap(lane: Lane, track: Track, log_start: int) -> Stop | None:
+    """Put on record what retention took (I6), then go on behind it or say why not, as the flow wants it."""
+    stop = overtaken(track, log_start)
+    skips = lane.order.flow.on_gap == "skip"
+    key, value = gap_pair(_lost_gap(track, log_start, accepted=POLICY if skips else ""))
+    await control.write(lane.journal, {key: value})
+    if not skips:
+        return stop
+    lane.follower.note(f"{track.assignment.source}: {stop.message}; going on behind the gap")
+    track.skip_to(log_start)
+    return None
 
 
 def _lost_gap(track: Track, past: int, *, accepted: str) -> Gap:

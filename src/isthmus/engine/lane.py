@@ -19,6 +19,7 @@ from isthmus.engine.fetcher import Fetcher
 from isthmus.engine.follower import Follower
 from isthmus.engine.offsets.runlog import RunLog
 from isthmus.engine.orders import Order, Receipt
+from isthmus.engine.outbox import Refused
 from isthmus.engine.refusals import TOO_LARGE, judge_produce
 from isthmus.engine.register import Register
 from isthmus.engine.resolve.record import stop_key, stop_value
@@ -26,7 +27,7 @@ from isthmus.engine.sides import unconnected
 from isthmus.engine.sieve import Sieve
 from isthmus.engine.strangers import strange_batches, written_by_others
 from isthmus.engine.track import Track
-from isthmus.engine.writer import Refused, Writer
+from isthmus.engine.writer import Writer
 from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
 from isthmus.wire.fetch import fetches_by_id
 from isthmus.wire.journal import Journal

@@ -5,9 +5,10 @@ its marker, so a stranger's open transaction can never hide what we committed. I
 what is still undecided, and goes on from there at the next look: a start costs one scan, an epoch costs the
 tail.
 
-What must stay true: `advance` is called only after both ids of a lane were fenced (I2), and reads at
-least up to what ListOffsets(latest, read_uncommitted) said after that. A snapshot may only claim what lies
-below the first undecided transaction of a partition, and belongs to one topic id (R6).
+What must stay true: of two committed records of a key the later one *in the log* counts, whichever marker came first:
+a broker that is busy sends the markers of a lane's two ids in any order. `advance` is called only after both ids of a
+lane were fenced (I2), and reads at least up to what ListOffsets(latest, read_uncommitted) said after that. A snapshot
+may only claim what lies below the first undecided transaction of a partition, and belongs to one topic id (R6).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class _Scan:
     def __init__(self, cursor: int) -> None:
         self.cursor = cursor
         self.undecided: dict[int, tuple[int, list[Record]]] = {}  # producer id -> first offset, records
+        self.applied: dict[TopicPartition, int] = {}  # source partition -> offset of the record that counts
 
     @property
     def cut(self) -> int:
@@ -165,20 +167,23 @@ class Ledger:
         if batch.is_control:
             _, records = scan.undecided.pop(batch.producer_id, (0, []))
             if marker_of(buffer, batch) == _COMMIT:
-                self._apply(records)
+                self._apply(scan, records)
             return
         records = [] if batch.count == 0 else decode_records(buffer, batch)
         if batch.is_transactional:
             scan.undecided.setdefault(batch.producer_id, (batch.base_offset, []))[1].extend(records)
         else:
-            self._apply(records)
+            self._apply(scan, records)
 
-    def _apply(self, records: list[Record]) -> None:
+    def _apply(self, scan: _Scan, records: list[Record]) -> None:
         for record in records:
             position = parse_progress(record.key or b"", record.value)
             if position is None or position.connector != self._connector or position.source != self._alias:
                 continue
             tp = TopicPartition(position.topic, position.partition)
+            if record.offset < scan.applied.get(tp, -1):
+                continue  # its marker came late, and what follows it in the log is committed already
+            scan.applied[tp] = record.offset
             self.marks.pop(tp, None)
             self.epochs.pop(tp, None)
             if position.offset is None:

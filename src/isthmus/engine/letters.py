@@ -1,4 +1,4 @@
-"""Dead letters: where a single record goes that is too large for its topic on the target, if the flow says so.
+"""Dead letters: where a record goes that is too large for its topic on the target, or that a transform fails on.
 
 Owns the topic, and what a letter looks like: key, value, time and headers of the record, and four headers behind
 them that say where it came from and why it is here. What must stay true: a letter is in the transaction whose
@@ -48,7 +48,7 @@ def to_be_fenced(target: Client, flow: Flow) -> list[TopicPartition]:
 
 async def made_ready(target: Client, flow: Flow, note: Callable[[str], None]) -> bool:
     """Whether letters can be written. The policy may be new, or the topic gone, since the flow was started."""
-    if flow.on_too_large != DEAD_LETTER:
+    if DEAD_LETTER not in (flow.on_too_large, flow.transform.on_error if flow.transform else ""):
         return False
     if flow.dead_letter_topic not in target.topics:
         try:

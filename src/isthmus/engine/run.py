@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib
+import itertools
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from isthmus.engine.spark import Spark, open_spark, refuse_unfit
 from isthmus.errors import IsthmusError, MachineError
@@ -27,11 +29,17 @@ from isthmus.observe.status import FlowStatus
 
 if TYPE_CHECKING:
     from isthmus.engine.driver import Driver
-    from isthmus.engine.orders import Order, Receipt
+    from isthmus.engine.orders import LaneRunner, Order, Receipt
 
 _PATIENCE_S = 30.0
 _LOOK_EVERY_S = 0.5
 _LOOK_AT_FILE_EVERY_S = 1.0
+
+
+class Transforming(Protocol):
+    """Judges the transforms of these flows, and gives whoever runs their orders on this Spark."""
+
+    def __call__(self, spark: Spark, flows: Sequence[Flow], note: Callable[[str], None]) -> LaneRunner: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +53,7 @@ class Options:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     edited: Callable[[], Sequence[Flow] | None] = lambda: None  # flows of a file that was changed since the last call
     enough: Callable[[FlowStatus], bool] = lambda _: False  # asked with every status; True ends the run
+    transforming: Transforming | None = None  # who runs flows with a transform; needed where there are any
 
 
 class Run:
@@ -58,6 +67,7 @@ class Run:
         self._spark: asyncio.Future[Spark] | None = None  # from the moment that `go` starts it
         self._signals = 0
         self._stops: list[asyncio.Future[None]] = []
+        self._notes: list[str] = []  # of transforms, from before there were drivers
         self._unwanted = threading.Event()  # set when the run failed while Spark was still starting
 
     async def go(self) -> list[FlowStatus]:
@@ -84,10 +94,11 @@ class Run:
         await asyncio.to_thread(refuse_unfit, self._options.master, self._flows, self._options.spark_conf)
         if self._signals:
             return []  # asked to end before anything began
-        lanes = sum(flow.lanes for flow in self._flows)
+        lanes = sum(flow.transform.tasks or flow.lanes if flow.transform else flow.lanes for flow in self._flows)
         name = "isthmus " + ", ".join(flow.name for flow in self._flows)
+        start = functools.partial(open_spark, queries=any(flow.transform for flow in self._flows))
         self._spark = asyncio.ensure_future(
-            asyncio.to_thread(open_spark, self._options.master, lanes, name, self._options.spark_conf, self._unwanted)
+            asyncio.to_thread(start, self._options.master, lanes, name, self._options.spark_conf, self._unwanted)
         )
         try:
             await asyncio.to_thread(importlib.import_module, "isthmus.engine.driver")
@@ -101,10 +112,11 @@ class Run:
         if self._signals:
             return []  # asked to end before anything began
         options = self._options
+        runner = _OnSpark(self, await self._transforms())
         self._drivers = [
             Driver(
                 flow,
-                _OnSpark(self),
+                runner,
                 until_caught_up=options.until_caught_up,
                 take_over=options.take_over,
                 forget=options.forget,
@@ -112,6 +124,8 @@ class Run:
             )
             for flow in self._flows
         ]
+        for driver, text in itertools.product(self._drivers, self._notes):
+            driver.scene.note(text)
         runs = [asyncio.ensure_future(driver.run()) for driver in self._drivers]
         watching = asyncio.ensure_future(self._until_spark_is_lost())
         following = asyncio.ensure_future(self._follow_file())
@@ -125,6 +139,14 @@ class Run:
         for task in done:
             task.result()
         return [task.result() for task in runs]
+
+    async def _transforms(self) -> LaneRunner | None:
+        """Every transform is judged before anything is touched."""
+        if not any(flow.transform for flow in self._flows):
+            return None
+        if self._options.transforming is None:
+            raise RuntimeError("a flow has a transform, and nobody is there to run it")
+        return await asyncio.to_thread(self._options.transforming, await self.spark(), self._flows, self._notes.append)
 
     async def _first_failure(
         self, runs: Sequence[asyncio.Future[FlowStatus]], watching: asyncio.Future[None]
@@ -221,11 +243,14 @@ class Run:
 class _OnSpark:
     """Runs orders on the context of a Run, as soon as it is there."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, transforming: LaneRunner | None) -> None:
         self._run = run
+        self._transforming = transforming
 
     async def run(self, order: Order) -> Receipt:
         spark = await self._run.spark()
+        if order.flow.transform is not None and self._transforming is not None:
+            return await self._transforming.run(order)
         return await spark.run(order)
 
 

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Self
 
-from isthmus.errors import SourceError, TargetError, WireError
+from isthmus.errors import ConfigError, SourceError, TargetError, WireError
 from isthmus.model import Flow
 from isthmus.wire.cluster import Client
 
@@ -65,3 +65,14 @@ async def reach(client: Client, kind: type[SourceError | TargetError]) -> None:
         await client.start()
     except WireError as error:
         raise kind(error.message, where=error.where, hint=error.hint, code=error.code) from error
+
+
+def refuse_transformed(flow: Flow, what: str) -> None:
+    """What compares or swaps both sides needs copies, and a transform makes something else."""
+    if flow.transform is not None:
+        raise ConfigError(
+            f"a flow with a transform has no copies that could be {what}",
+            where=f"flow {flow.name}",
+            hint="carry the same topics by a flow without a transform for that",
+            code="TRANSFORM",
+        )

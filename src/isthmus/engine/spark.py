@@ -67,6 +67,13 @@ _CONNECT_S = 5.0
 _ENCRYPTION = ("spark.network.crypto.enabled", "spark.io.encryption.enabled")
 _SPARE_LANES = 16  # threads that wait and cost nothing: lanes may be added to a running flow
 _JVM_ENDS_S = 20.0
+_JAVA = "spark.driver.extraJavaOptions"
+_FOR_QUERIES = {  # rows pass through the JVM, so its code is compiled well
+    _JAVA: "-XX:+UseParallelGC",
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": "1g",
+}
+_DAEMONS = {False: "isthmus.engine.daemon", True: "isthmus.frames.daemon"}
 
 
 class Spark:
@@ -205,9 +212,16 @@ def _refuse_deaf(master: str) -> None:
 
 
 def open_spark(
-    master: str, lanes: int, name: str, extra: Mapping[str, str], unwanted: threading.Event | None = None
+    master: str,
+    lanes: int,
+    name: str,
+    extra: Mapping[str, str],
+    unwanted: threading.Event | None = None,
+    *,
+    queries: bool = False,
 ) -> Spark:
-    """Start Spark for this many lanes. Raises MachineError with the JVM's last words when it cannot.
+    """Start Spark for this many lanes, or for `queries` as well, whose work is done by the JVM itself. Raises
+    MachineError with the JVM's last words when it cannot.
 
     `unwanted` may be set meanwhile by whoever does not need it any more; starting then ends half-way.
     """
@@ -218,7 +232,8 @@ def open_spark(
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         make_seal_key()
-    conf = _conf(master, lanes, name, Path(folder.name), extra)
+    given = {**_FOR_QUERIES, **extra} if queries else extra
+    conf = _conf(master, lanes, name, Path(folder.name), given, _DAEMONS[queries])
     log = (Path(folder.name) / "jvm.out").open("ab")
     jvm: subprocess.Popen[bytes] | None = None
     try:
@@ -269,7 +284,7 @@ def _end_jvm(jvm: subprocess.Popen[bytes] | None) -> None:
     SparkContext._jvm = None
 
 
-def _conf(master: str, lanes: int, name: str, folder: Path, extra: Mapping[str, str]) -> SparkConf:
+def _conf(master: str, lanes: int, name: str, folder: Path, extra: Mapping[str, str], daemon: str) -> SparkConf:
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J.format(log=folder / "spark.log"))
     settings = {
@@ -285,13 +300,14 @@ def _conf(master: str, lanes: int, name: str, folder: Path, extra: Mapping[str, 
         "spark.python.worker.killOnIdleTimeout": "false",  # a lane is silent for minutes, and well
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
     if master.startswith("local"):
-        settings["spark.python.daemon.module"] = "isthmus.engine.daemon"
+        settings["spark.python.daemon.module"] = daemon
     else:
         settings["spark.submit.pyFiles"] = str(_package(folder))
     settings.update(extra)
+    settings[_JAVA] = f"-Dlog4j2.configurationFile={log4j} {settings[_JAVA]}"
     return SparkConf(loadDefaults=True).setAll(list(settings.items()))
 
 

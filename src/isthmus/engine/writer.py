@@ -1,8 +1,7 @@
 """Transactions of a lane: data and progress in one, two transactional ids in turn.
 
-    wave     one Produce request per target broker, with at most one batch per partition
+    wave     one Produce request per target broker, with at most one batch per partition (`outbox` sends it)
     last     the wave that ends a transaction also carries the progress records of every partition touched
-    window   at most WINDOW requests in flight per broker, answered in order
 
 Invariants: I1 (a commit is sent only when every Produce was acknowledged; progress covers acknowledged
 batches only), I4 (an unknown outcome is resolved by EndTxn under TV2 and by a void order under TV1), I9
@@ -13,13 +12,12 @@ committed; what to do with a partition that was refused is `refusals`' business.
 from __future__ import annotations
 
 import asyncio
-import collections
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
 
 from isthmus.engine.letters import letter_partition
 from isthmus.engine.orders import Order
+from isthmus.engine.outbox import Outbox, Refused, swallowed
 from isthmus.engine.packing import Packed, pack
 from isthmus.engine.register import Register
 from isthmus.engine.track import Track
@@ -30,29 +28,11 @@ from isthmus.wire import codes
 from isthmus.wire.batch import Stamp, next_sequence, seal
 from isthmus.wire.cluster import Client
 from isthmus.wire.compression import NAMES
-from isthmus.wire.link import Answer, Link
-from isthmus.wire.produce import Landed, Parcel, landed, produce_version, send_parcels
+from isthmus.wire.produce import Landed, Parcel
 from isthmus.wire.records import encode_records
-from isthmus.wire.transaction import Identity, add_partitions, end
+from isthmus.wire.transaction import Identity, end
 
-WINDOW = 5  # the broker remembers the last five batches of a producer, no more
 CONNECTOR = "MirrorSourceConnector"
-_BUSY_PAUSE_S = 0.005
-
-
-class Refused(Exception):
-    """Some partitions of the open transaction were refused; all of it must be aborted. `pieces`: what it was there."""
-
-    def __init__(self, results: list[Landed], pieces: Mapping[TopicPartition, Packed]) -> None:
-        more = f" and {len(results) - 2} more" if len(results) > 2 else ""
-        super().__init__(", ".join(f"{r.tp}: {codes.name(r.error)}" for r in results[:2]) + more)
-        self.results = results
-        self.pieces = pieces
-
-
-class _Sent(NamedTuple):
-    answer: asyncio.Future[Answer]
-    parcels: list[Parcel]
 
 
 class Tally:
@@ -84,9 +64,13 @@ class Writer:
         self.own_ids = {who.producer_id for who in order.identities}  # all that this order ever wrote with
         # TV1 sequences run on within an epoch, for each id by itself; TV2 starts each transaction at 0 (R2).
         self._sequences: list[dict[TopicPartition, int]] = [{}, {}]
-        self._added: set[TopicPartition] = set()
-        self._greeted: set[int] = set()  # brokers that took a first Produce of this transaction
-        self._windows: dict[int, collections.deque[_Sent]] = {}
+        self._outbox = Outbox(
+            client,
+            second_protocol=order.second_protocol,
+            timeout_ms=order.flow.tuning.request_timeout_ms,
+            arrived=self._check_rise,
+            untended=[letter_partition(order.flow)],
+        )
         self._touched: set[Track] = set()
         self._reaching: dict[Track, int] = {}  # what the progress records of this transaction say
         self._records = self._bytes = self._letters = 0
@@ -112,7 +96,7 @@ class Writer:
             last = self._is_last(tracks) or ending()
             parcels = [self._parcel(piece) for piece in packed]
             parcels += self._progress(tracks) if last else []
-            await self._send(parcels)
+            await self._outbox.send(parcels)
             if last:
                 break
             # Let fetches land their answers while requests are on their way.
@@ -151,9 +135,7 @@ class Writer:
         self._opened_at = time.monotonic()
         self._touched.clear()
         self._reaching.clear()
-        self._greeted.clear()
-        self._added.clear()
-        self._windows.clear()
+        self._outbox.begin(self.identity)
         self._records = self._bytes = self._letters = 0
         if self._order.second_protocol:
             self._sequences[self._turn] = {}
@@ -166,8 +148,7 @@ class Writer:
         return not any(track.queue for track in tracks)
 
     async def _commit(self, tracks: Iterable[Track]) -> None:
-        for node in list(self._windows):
-            await self._drain(node, 0)
+        await self._outbox.flush()
         self.hungry.set()
         self._identities[self._turn] = await end(
             self._client, self.identity, commit=True, second_protocol=self._order.second_protocol
@@ -195,23 +176,12 @@ class Writer:
         if not self._order.second_protocol:
             raise OrderVoid("a transaction went wrong under the first protocol: the driver must fence")
         self.hungry.set()
-        await self._let_answers_come()
+        await self._outbox.let_answers_come()
         self._identities[self._turn] = await end(self._client, self.identity, commit=False, second_protocol=True)
         self._took_turn()
         self.tally.aborts += 1
         for track in tracks:
             track.rewind()
-
-    async def _let_answers_come(self) -> None:
-        # Not needed to be safe (the abort moves the epoch, late requests are refused), but answers that
-        # nobody awaits would be reported as lost exceptions.
-        futures = [sent.answer for window in self._windows.values() for sent in window]
-        if futures:
-            await asyncio.wait(futures, timeout=5)
-            for future in futures:
-                if future.done() and not future.cancelled():
-                    future.exception()
-        self._windows.clear()
 
     # -- parcels -------------------------------------------------------------------------------
 
@@ -261,87 +231,12 @@ class Writer:
             known = self._keys[source] = (key, java_partition(key, self._order.progress_partitions))
         return known
 
-    # -- sending -------------------------------------------------------------------------------
-
-    async def _send(self, parcels: list[Parcel]) -> None:
-        if not self._order.second_protocol:
-            fresh = {parcel.tp for parcel in parcels} - self._added
-            if fresh:
-                await add_partitions(self._client, self.identity, fresh)
-                self._added |= fresh
-        by_node: dict[int, list[Parcel]] = {}
-        for parcel in parcels:
-            by_node.setdefault(self._client.leader(parcel.tp), []).append(parcel)
-        if -1 in by_node:
-            raise Refused([self._leaderless(p) for p in by_node[-1]], _pieces(by_node[-1]))
-        if len(by_node) == 1:
-            ((node, group),) = by_node.items()
-            await self._send_to(node, group)
-        else:
-            await asyncio.gather(*(self._send_to(node, group) for node, group in by_node.items()))
-
-    def _leaderless(self, parcel: Parcel) -> Landed:
-        """A leader will come, and a copy that was deleted is noticed by the driver; nobody looks after dead letters."""
-        gone = parcel.tp == letter_partition(self._flow) and parcel.tp.topic not in self._client.topics
-        return Landed(parcel.tp, codes.UNKNOWN_TOPIC if gone else codes.LEADER_NOT_AVAILABLE, -1, -1, "")
-
-    async def _send_to(self, node: int, parcels: list[Parcel]) -> None:
-        link = await self._client.link(node, "produce")
-        if node in self._greeted:
-            await self._drain(node, WINDOW - 1)
-            self._windows[node].append(self._post(link, parcels))
-            return
-        # The first Produce of a transaction may meet markers of the last one: it goes alone, and what was
-        # answered "concurrent transactions" (not stored) is sent again until it is taken.
-        deadline = time.monotonic() + 30
-        while parcels:
-            sent = self._post(link, parcels)
-            busy = self._settle_answers(await sent.answer, parcels, busy_allowed=True)
-            parcels = [parcel for parcel in parcels if parcel.tp in busy]
-            if parcels:
-                if time.monotonic() > deadline:
-                    raise OrderVoid("markers of an earlier transaction do not come", where=str(parcels[0].tp))
-                await asyncio.sleep(_BUSY_PAUSE_S)
-        self._greeted.add(node)
-        self._windows[node] = collections.deque()
-
-    def _post(self, link: Link, parcels: list[Parcel]) -> _Sent:
-        version = produce_version(link, parcels, second_protocol=self._order.second_protocol)
-        answer = send_parcels(link, version, self.identity.transactional_id, parcels, self._tuning.request_timeout_ms)
-        return _Sent(answer, parcels)
-
-    async def _drain(self, node: int, leave: int) -> None:
-        window = self._windows.get(node, collections.deque())
-        while len(window) > leave:
-            sent = window.popleft()
-            self._settle_answers(await sent.answer, sent.parcels, busy_allowed=False)
-
-    def _settle_answers(self, answer: Answer, parcels: list[Parcel], *, busy_allowed: bool) -> set[TopicPartition]:
-        counts = {parcel.tp: parcel.records for parcel in parcels}
-        bad: list[Landed] = []
-        busy: set[TopicPartition] = set()
-        for result in landed(answer, parcels):
-            if result.error == codes.NONE:
-                self._check_rise(result, counts[result.tp])
-            elif result.error == codes.CONCURRENT_TRANSACTIONS and busy_allowed:
-                busy.add(result.tp)
-            else:
-                bad.append(result)
-        if bad:
-            self._raise_for(bad, parcels)
-        return busy
-
     def _check_rise(self, result: Landed, count: int) -> None:
         """I9: an answer below what we know to be there is a batch that the broker swallowed."""
         track = self._by_target.get(result.tp)
         floor = track.next_base if track is not None else self._progress_next.get(result.tp, -1)
         if result.base_offset < floor:
-            raise OrderVoid(
-                f"the target answered base offset {result.base_offset} where at least {floor} was due: "
-                "a batch was taken for a duplicate and not stored",
-                where=str(result.tp),
-                code="SWALLOWED",
-            )
+            raise swallowed(result, floor)
         if track is not None:
             track.next_base = result.base_offset + count
             track.tide.landed(result.base_offset, count)
@@ -349,16 +244,6 @@ class Writer:
                 track.land(result.base_offset)
         else:
             self._progress_next[result.tp] = result.base_offset + count
-
-    def _raise_for(self, bad: list[Landed], parcels: Iterable[Parcel]) -> None:
-        for result in bad:
-            if result.error in codes.VOID:
-                raise OrderVoid(f"Produce answered {codes.name(result.error)}", where=str(result.tp))
-        raise Refused(bad, _pieces(parcels))
-
-
-def _pieces(parcels: Iterable[Parcel]) -> dict[TopicPartition, Packed]:
-    return {parcel.tp: parcel.mark for parcel in parcels if isinstance(parcel.mark, Packed)}
 
 
 def is_unreachable(error: BaseException) -> bool:

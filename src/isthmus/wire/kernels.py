@@ -224,7 +224,7 @@ MAX_GROWTH = 17  # of a record: 1 to 5 bytes of length, 1 to 10 of time delta, 1
 
 
 @_kernel(_I8(_I8))
-def _varint_size(value: int) -> int:
+def varint_size(value: int) -> int:
     raw = np.uint64((value << 1) ^ (value >> 63)) >> np.uint64(7)
     size = 1
     while raw:
@@ -234,7 +234,7 @@ def _varint_size(value: int) -> int:
 
 
 @_kernel(_I8(_WRITE, _I8, _I8))
-def _write_varint(out: Bytes, position: int, value: int) -> int:
+def write_varint(out: Bytes, position: int, value: int) -> int:
     raw = np.uint64((value << 1) ^ (value >> 63))
     while raw >= np.uint64(0x80):
         out[position] = np.uint8(raw | np.uint64(0x80))
@@ -299,10 +299,10 @@ def _write_record(data: Bytes, key_at: int, end: int, time: int, out: Bytes, sta
         return False
     state[HIGHEST_TIME] = max(state[HIGHEST_TIME], time)
     time -= state[FIRST_TIME]
-    at = _write_varint(out, at, 1 + _varint_size(time) + _varint_size(state[COUNT]) + rest)
+    at = write_varint(out, at, 1 + varint_size(time) + varint_size(state[COUNT]) + rest)
     out[at] = 0  # attributes of a record: none are defined
-    at = _write_varint(out, at + 1, time)
-    at = _write_varint(out, at, state[COUNT])
+    at = write_varint(out, at + 1, time)
+    at = write_varint(out, at, state[COUNT])
     # Unsigned, or else numba's check for indices counted from the end makes it four times slower.
     here, there = np.uint64(at), np.uint64(key_at)
     for i in range(np.uint64(rest)):

@@ -87,6 +87,11 @@ _TABLE: dict[str, tuple[Meaning, Meaning, Meaning]] = {  # accept-gap, restart, 
         Meaning(refused=_SAME_AGAIN, instead="--accept-gap, or change the target and --retry"),
         Meaning("tries again now, instead of within a minute"),
     ),
+    "POISON": (
+        Meaning("passes over the record that the transform fails on; its offset is on record"),
+        Meaning(refused=_SAME_AGAIN, instead="--accept-gap, or mend the transform and start again"),
+        Meaning("tries the transform again, after it was mended in the file"),
+    ),
     "SOURCE_REFUSED": (
         Meaning(refused=_NO_LOSS, instead="grant what is missing, then --retry"),
         Meaning(refused=_SAME_AGAIN, instead="grant what is missing, then --retry"),

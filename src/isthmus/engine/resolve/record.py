@@ -21,7 +21,7 @@ from isthmus.model import NO_ID, TopicPartition
 
 STOP, GAP, DECISION = "stop/", "gap/", "decision/"
 # Records of these that were given up are still on the source: lanes pass over them.
-GIVEN_UP = frozenset({"CORRUPT_BATCH", "TARGET_REFUSED"})
+GIVEN_UP = frozenset({"CORRUPT_BATCH", "TARGET_REFUSED", "POISON"})
 POLICY, DECIDED = "policy", "decision"
 
 

@@ -19,7 +19,7 @@ from isthmus.engine.offsets.index import Index
 from isthmus.engine.offsets.view import GroupsReader
 from isthmus.engine.plan import Plan, on_record, plan_flow, stored_positions
 from isthmus.engine.resolve.record import Gap
-from isthmus.engine.sides import clients, reach
+from isthmus.engine.sides import clients, reach, refuse_transformed
 from isthmus.engine.survey import chosen_topics
 from isthmus.engine.verify.exempt import exempt
 from isthmus.engine.verify.stretches import Surveyor
@@ -93,6 +93,7 @@ async def prove(
 ) -> Report:
     """Compare everything that the flow has committed so far."""
     _refuse_two_way(flow)
+    refuse_transformed(flow, "compared")
     began, clock = time.time(), time.monotonic()
     async with clients(flow) as (source, target):
         await reach(source, SourceError)

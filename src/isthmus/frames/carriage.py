@@ -1,0 +1,128 @@
+"""One batch on Spark: read ranges, transform, write; blocking, for a thread of the driver.
+
+    read (a task has whole partitions) -> transform -> [place -> bring together -> sort] -> write
+
+Must stay true: the rows of one target partition are written by one task and in the order of their offsets. Where the
+transform leaves topic, partition and tasks as they are, that holds by the way rows were read; else they are brought
+together. Whether it did hold is checked by whoever counts the slips.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from isthmus.errors import BadRecord, IsthmusError, MachineError
+from isthmus.frames import writing
+from isthmus.frames.placing import SCHEMA
+from isthmus.frames.ranges import Range
+from isthmus.frames.tickets import Slip, Ticket
+from isthmus.frames.transform import READ, Shape, Transformer
+from isthmus.model import Cluster, Flow, Transform
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Tasks = tuple[tuple[Range, ...], ...]
+_OURS = re.compile(r"isthmus\.errors\.\w+: (.*)")
+_LOST = re.compile(
+    r"Python worker exited unexpectedly|ExecutorLostFailure|cancelled|SparkContext was shut down|executor"
+)
+
+
+class Carriage:
+    """The DataFrames of one flow."""
+
+    def __init__(self, spark: SparkSession, flow: Flow, width: int) -> None:
+        self.transform = flow.transform or Transform()
+        self._transformer = Transformer(spark, self.transform, flow.name)
+        self._session = self._transformer.session
+        self._session.conf.set("spark.sql.session.timeZone", "UTC")
+        self._session.conf.set("spark.sql.shuffle.partitions", str(width))
+        self._source = flow.source.for_travel()
+        self._width = width
+        self.shape: Shape = self._transformer.check()
+
+    def write(self, ticket: Ticket, ranges: Sequence[Range]) -> list[Slip]:
+        """All rows that the ranges make, into the open transaction."""
+        rows = self._transformer.apply(self._records(ranges))
+        if self.shape.together:
+            rows = rows.mapInArrow(partial(writing.place, ticket), SCHEMA)
+            rows = rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+        return _slips(rows.mapInArrow(partial(writing.write, ticket), writing.SLIPS))
+
+    def bring_together(self) -> None:
+        """Two tasks wrote one partition: Spark moved rows in a way that was not foreseen."""
+        self.shape = replace(self.shape, together=True)
+
+    def judge(self, ticket: Ticket, ranges: Sequence[Range]) -> str:
+        """Why these ranges cannot be written, or nothing; nothing is sent."""
+        try:
+            rows = self._transformer.apply(self._records(ranges))
+            slips = _slips(rows.mapInArrow(partial(writing.judge, ticket), writing.SLIPS))
+        except BadRecord as bad:
+            return bad.message
+        return next((slip.error.message for slip in slips if slip.error is not None), "")
+
+    def _records(self, ranges: Sequence[Range]) -> DataFrame:
+        tasks = shared(ranges, self._width)
+        ids = self._session.range(0, len(tasks), 1, len(tasks))
+        return ids.mapInArrow(partial(_read, self._source, tasks), READ)
+
+
+def shared(ranges: Sequence[Range], width: int) -> Tasks:
+    """Ranges as tasks, every partition whole in one; the largest first, each to whoever has the least."""
+    by_partition: dict[object, list[Range]] = {}
+    for each in ranges:
+        by_partition.setdefault(each.tp, []).append(each)
+    parts = sorted(by_partition.values(), key=lambda part: -sum(each.size for each in part))
+    tasks: list[list[Range]] = [[] for _ in range(min(width, len(parts)))]
+    for part in parts:
+        min(tasks, key=lambda task: sum(each.size for each in task)).extend(part)
+    return tuple(tuple(task) for task in tasks)
+
+
+def _read(source: Cluster, tasks: Tasks, ids: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from isthmus.frames.arrow import record_batch
+    from isthmus.frames.reading import read
+
+    for batch in ids:
+        for number in batch.column(0).to_pylist():
+            for wanted in tasks[number]:
+                for part in read(source, wanted):
+                    yield record_batch(part, wanted.tp)
+
+
+def _slips(frame: DataFrame) -> list[Slip]:
+    try:
+        return [pickle.loads(row["slip"]) for row in frame.collect()]  # noqa: S301 - from our own tasks
+    except Exception as error:  # noqa: BLE001 - Py4J raises what it likes
+        raise _judged(error) from None
+
+
+def _judged(error: Exception) -> IsthmusError:
+    """Whose fault it was: ours and the machine's heal, the transform's own comes again with the same records."""
+    text = str(error)
+    ours = _OURS.search(text)
+    if ours and ours[1] == BadRecord.__name__:
+        return BadRecord(ours[2])
+    if ours or _LOST.search(text) or not isinstance(error, PySparkException):
+        told = ours[2] if ours else _first(text)
+        return MachineError(f"a batch was lost: {told}", code="BATCH_LOST")
+    return BadRecord(_first(text))
+
+
+def _first(text: str) -> str:
+    """The line that tells: of a Python error the last one, of Spark's own the one with its class in brackets."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    python = re.findall(r"^(?:[\w.]*(?:Error|Exception)): .*$", text, re.MULTILINE)
+    named = [line for line in lines if re.search(r"\[[A-Z_.]{4,}\]", line)]
+    chosen = (python[-1:] or named or lines or ["no words"])[0]
+    return re.sub(r"^.*?(?=\[[A-Z_.]{4,}\])", "", chosen)[:300]
