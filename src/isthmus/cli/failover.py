@@ -123,6 +123,9 @@ def failback(
         NeverCrossed | None,
         typer.Option("--never-crossed", help="Records that the old source alone holds: keep in side topics, discard."),
     ] = None,
+    rebuilt: Annotated[
+        bool, typer.Option("--rebuilt", help="The source was built anew and is empty: all that was copied goes back.")
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     show: Show = False,
@@ -147,6 +150,7 @@ def failback(
         move_active=move_active,
         never_crossed=never_crossed.value if never_crossed else "",
         two_way=two_way,
+        rebuilt=rebuilt,
     )
     if show:
         _tell(last_failback(chosen, options), chosen, report, output)

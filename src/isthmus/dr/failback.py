@@ -16,6 +16,7 @@ from functools import partial
 from isthmus.dr.groups import Lift, Movers, index_of
 from isthmus.dr.leftover import leftovers, record_gaps, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
+from isthmus.dr.rebuilding import rebase, rebased_places
 from isthmus.dr.refusals import refuse_driven, refuse_failback, refuse_full
 from isthmus.dr.scene import Scene, now_ms, opened, rows_back
 from isthmus.dr.shutting import let_in
@@ -62,9 +63,9 @@ async def _plan(flow: Flow, options: Options) -> Plan:
             phase=scene.state.phase,
             source_alive=True,
             driven_by=await driver_of(scene.hold),
-            rows=await rows_back(scene),
+            rows=await rows_back(scene, await rebased_places(scene) if options.rebuilt else scene.state.places),
             groups=await busy_groups(flow, scene.target, set(scene.remotes.values())),
-            never_crossed=tuple(await leftovers(scene)),
+            never_crossed=() if options.rebuilt else tuple(await leftovers(scene)),
         )
 
 
@@ -74,6 +75,8 @@ async def _fail_back(flow: Flow, options: Options, tell: Tell) -> Report:
         await refuse_full(scene, scene.source)
         if options.two_way:
             return await _rejoin(scene)
+        if options.rebuilt:
+            await rebase(scene)
         return await _Return(scene).run()
 
 

@@ -8,7 +8,7 @@ from isthmus.dr.waiting import driver_of
 from isthmus.engine.disks import full_disks
 from isthmus.engine.hold import Hold
 from isthmus.engine.switch import RETURNING, SWITCHED
-from isthmus.errors import RivalError, SourceError, TargetError
+from isthmus.errors import ConfigError, RivalError, SourceError, TargetError
 from isthmus.model import NO_ID
 from isthmus.wire.cluster import Client
 from isthmus.wire.health import replicas
@@ -105,20 +105,32 @@ def refuse_failback(scene: Scene) -> None:
             hint="clients stay where they are; ask again when it is back",
             code="SOURCE_GONE",
         )
-    for name in sorted({tp.topic for tp in switch.places}):
+    if scene.options.rebuilt and scene.options.two_way:
+        raise ConfigError(
+            "--rebuilt is for a file without a flow back of its own",
+            where=f"flow {flow.name}",
+            hint=f"`isthmus resolve` of flow {flow.target.alias}->{flow.source.alias} with --restart brings all back",
+            code="CHOICE",
+        )
+    for name in sorted({tp.topic for tp in switch.places}) if not scene.options.rebuilt else ():
         _refuse_other(scene, name)
 
 
-def _refuse_other(scene: Scene, name: str) -> None:
+def is_another(scene: Scene, name: str) -> bool:
+    """Whether the source's topic is gone, or was made anew since it was copied."""
     record = scene.hold.view.values.get(f"topic/{name}", {})
     now = scene.source.topic_id(name)
-    if name not in scene.source.topics or (now != NO_ID and str(now) != record.get("source_id", str(now))):
+    return name not in scene.source.topics or (now != NO_ID and str(now) != record.get("source_id", str(now)))
+
+
+def _refuse_other(scene: Scene, name: str) -> None:
+    if is_another(scene, name):
         gone = name not in scene.source.topics
         raise SourceError(
             f"topic {name} on {scene.flow.source.alias} is " + ("gone" if gone else "another one than before"),
             where=f"flow {scene.flow.name}",
-            hint="what was copied from it is on the target alone: replicate the target to the rebuilt cluster with a "
-            "flow of its own, then switch clients over by `isthmus failover` of that flow",
+            hint="what was copied from it is on the target alone: if the cluster was built anew and is empty, "
+            "`isthmus failback --rebuilt` brings all of it back",
             code="SOURCE_RECREATED",
         )
 
