@@ -64,7 +64,7 @@ class Deeds:
     def _who(self) -> Identity:
         return self._identities[self._turn]
 
-    async def begin(self, places: Mapping[str, Place], since: int) -> Ticket:
+    async def begin(self, places: Mapping[str, Place], since: int, batch_bytes: int) -> Ticket:
         """A ticket for the next transaction. `since`: the end of the control topic before it."""
         who = self._who
         if who.producer_id not in self._recorded and self._order.origin is not None:
@@ -84,6 +84,7 @@ class Deeds:
             claims=Claims(topic=flow.control_topic, since=since),
             codec=NAMES.index(flow.compression or _DEFAULT_CODEC),
             timeout_ms=flow.tuning.request_timeout_ms,
+            batch_bytes=batch_bytes,
             sequences=dict(self._sequences[self._turn]),
         )
 
