@@ -132,7 +132,7 @@ class RecordsLane(Lane):
             if track.strikes >= _STRIKES:
                 self._stop(track, above_end(track, end))
         else:
-            track.strikes = 0
+            track.strikes, track.heard = 0, True
         track.end = end
 
     async def _gap(self, track: Track, start: int) -> None:
