@@ -122,6 +122,7 @@ class RecordsLane(Lane):
 
     async def _place(self, track: Track, start: int, end: int) -> None:
         """Where a partition stands between the edges of its log."""
+        track.heard = True
         if track.position < 0:
             track.skip_to(start)
         track.pass_given_up()
