@@ -53,6 +53,7 @@ class Ledger:
     def __init__(self, client: Client, topic: str, source_alias: str, connector: str) -> None:
         self.positions: dict[TopicPartition, int] = {}
         self.marks: dict[TopicPartition, str] = {}  # by what to know the source's logs again, where that is needed
+        self.epochs: dict[TopicPartition, str] = {}  # the leader's epoch of the last record copied, where it is known
         self._client = client
         self._topic = topic
         self._alias = source_alias
@@ -69,6 +70,7 @@ class Ledger:
         if cuts and snapshot:
             self.positions = {TopicPartition(t, p): o for t, p, o in snapshot["positions"]}
             self.marks = {TopicPartition(t, p): mark for t, p, mark in snapshot.get("marks", ())}
+            self.epochs = {TopicPartition(t, p): epoch for t, p, epoch in snapshot.get("epochs", ())}
         self._scans = {tp.partition: _Scan(cuts.get(tp.partition, starts[tp])) for tp in partitions}
 
     def snapshot(self) -> dict[str, Any]:
@@ -78,6 +80,7 @@ class Ledger:
             "cuts": {str(number): scan.cut for number, scan in self._scans.items()},
             "positions": [[tp.topic, tp.partition, offset] for tp, offset in self.positions.items()],
             "marks": [[tp.topic, tp.partition, mark] for tp, mark in self.marks.items()],
+            "epochs": [[tp.topic, tp.partition, epoch] for tp, epoch in self.epochs.items()],
         }
 
     async def advance(self, at_least: dict[int, int] | None = None) -> None:
@@ -182,12 +185,15 @@ class Ledger:
                 continue  # its marker came late, and what follows it in the log is committed already
             scan.applied[tp] = record.offset
             self.marks.pop(tp, None)
+            self.epochs.pop(tp, None)
             if position.offset is None:
                 self.positions.pop(tp, None)
                 continue
             self.positions[tp] = position.offset + 1
             if position.mark:
                 self.marks[tp] = position.mark
+            if position.epoch:
+                self.epochs[tp] = position.epoch
 
     def _source_of(self, record: Record) -> TopicPartition | None:
         position = parse_progress(record.key or b"", record.value)

@@ -94,6 +94,10 @@ class Spark:
         """Whether orders can still be run: the JVM is there, and nobody has stopped the context in it."""
         return not self._stopped and (self._jvm is None or self._jvm.poll() is None)
 
+    @property
+    def jvm_pid(self) -> int | None:
+        return None if self._jvm is None else self._jvm.pid
+
     def last_words(self) -> str:
         """The end of what the JVM wrote to its console, which is a file."""
         return _tail(Path(self._folder.name) / "jvm.out")

@@ -122,6 +122,7 @@ class RecordsLane(Lane):
 
     async def _place(self, track: Track, start: int, end: int) -> None:
         """Where a partition stands between the edges of its log."""
+        track.heard = True
         if track.position < 0:
             track.skip_to(start)
         track.pass_given_up()
@@ -132,7 +133,7 @@ class RecordsLane(Lane):
             if track.strikes >= _STRIKES:
                 self._stop(track, above_end(track, end))
         else:
-            track.strikes = 0
+            track.strikes, track.heard = 0, True
         track.end = end
 
     async def _gap(self, track: Track, start: int) -> None:

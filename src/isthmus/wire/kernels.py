@@ -42,7 +42,7 @@ def _kernel(signature: Any) -> Callable[[_F], _F]:
 
 
 def inlined(signature: Any) -> Callable[[_F], _F]:
-    """For what is called several times for each record: without calls, loops over records are a quarter faster."""
+    """For what is called several times a record: 40 ns instead of 55 in `column_kernels.measure`, less elsewhere."""
     compiled: Callable[[_F], _F] = njit(signature, cache=True, nogil=True, boundscheck=False, forceinline=True)
     return compiled
 
