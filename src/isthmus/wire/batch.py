@@ -21,7 +21,6 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-import numpy as np
 from crc32c import crc32c
 
 from isthmus.errors import WireError
@@ -115,6 +114,8 @@ class Body(NamedTuple):
 
 def find_batches(buffer: memoryview) -> list[Batch]:
     """All whole batches of a fetched buffer, in order; a batch cut off at the end is left out."""
+    import numpy as np
+
     from isthmus.wire import kernels
 
     data = np.frombuffer(buffer, np.uint8)
@@ -183,6 +184,8 @@ def marker_of(buffer: memoryview, batch: Batch) -> int | None:
 
     The cleaner leaves control batches without any record: those end nothing any more.
     """
+    import numpy as np
+
     from isthmus.wire import kernels
 
     if batch.count == 0:
@@ -261,6 +264,8 @@ def reencode(pieces: Sequence[tuple[memoryview, Batch]], *, from_offset: int, co
     log-append-time batch get that time for their own. Records below `from_offset` are dropped,
     holes closed; None if nothing remains.
     """
+    import numpy as np
+
     from isthmus.wire import kernels
 
     if not pieces:
