@@ -266,13 +266,13 @@ def test_records_that_it_fails_on_go_to_the_dead_letters_with_the_reason(lab: La
 
 
 def test_a_partition_that_is_not_there_is_told_with_the_record(lab: Lab, spark: Spark) -> None:
-    stage = Stage(
-        lab, spark, sql="SELECT * EXCEPT (partition), IF(offset = 5, 77, partition) AS partition FROM records"
-    )
-    stage.fill(60)
+    placed = "IF(offset = 5 AND partition = 0, 77, partition) AS partition"
+    stage = Stage(lab, spark, sql=f"SELECT * EXCEPT (partition), {placed} FROM records")
+    stage.fill(24)
     status = stage.cross()
-    assert {p.code for p in status.stopped} == {"POISON"}
-    assert all(p.position == 5 and "partition 77 is none of topic" in p.error for p in status.stopped)
+    (stopped,) = status.stopped
+    assert (stopped.code, stopped.partition, stopped.position) == ("POISON", 0, 5)
+    assert "partition 77 is none of topic" in stopped.error
 
 
 # --- what is wrong is told before anything is written -----------------------------------------

@@ -17,7 +17,7 @@ from isthmus.config.written import as_yaml
 from isthmus.errors import BadRecord, ConfigError
 from isthmus.frames.carriage import shared
 from isthmus.frames.placing import UnknownTopics, placed, rows_of, shares
-from isthmus.frames.poison import first_bad
+from isthmus.frames.poison import bad_records
 from isthmus.frames.ranges import Range
 from isthmus.frames.tickets import Place
 from isthmus.mm2.progress import java_partition
@@ -49,8 +49,8 @@ def test_a_partition_is_whole_in_one_task_and_in_order(ranges: list[Range], widt
 # --- records that a transform fails on --------------------------------------------------------
 
 
-@given(st.sets(st.integers(0, 99)), st.integers(0, 60), st.integers(1, 40))
-def test_the_first_bad_record_is_found_by_halving(bad: set[int], low: int, size: int) -> None:
+@given(st.sets(st.integers(0, 99)), st.integers(0, 60), st.integers(1, 40), st.integers(1, 5))
+def test_bad_records_are_found_by_halving(bad: set[int], low: int, size: int, most: int) -> None:
     tried = []
 
     def judge(ranges: Sequence[Range]) -> str:
@@ -59,17 +59,15 @@ def test_the_first_bad_record_is_found_by_halving(bad: set[int], low: int, size:
         return next((f"bad {at}" for at in range(each.low, each.end) if at in bad), "")
 
     tp = TopicPartition("t", 0)
-    found = first_bad(judge, [Range(tp=tp, low=low, end=low + size)])
-    there = sorted(at for at in bad if low <= at < low + size)
-    assert found == ({tp: (there[0], f"bad {there[0]}")} if there else {})
-    assert len(tried) <= 10
+    found = bad_records(judge, [Range(tp=tp, low=low, end=low + size)], most)
+    there = sorted(at for at in bad if low <= at < low + size)[:most]
+    assert found == ({tp: {at: f"bad {at}" for at in there}} if there else {})
+    assert len(tried) <= 9 * len(there) + 1
 
 
 def test_what_fails_only_together_is_no_single_record() -> None:
-    found = first_bad(
-        lambda ranges: "sum" if ranges[0].size > 1 else "", [Range(tp=TopicPartition("t", 0), low=0, end=9)]
-    )
-    assert found == {}
+    whole = Range(tp=TopicPartition("t", 0), low=0, end=9)
+    assert bad_records(lambda ranges: "sum" if ranges[0].size > 1 else "", [whole], 9) == {}
 
 
 # --- rows to partitions -----------------------------------------------------------------------

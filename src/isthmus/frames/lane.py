@@ -25,7 +25,7 @@ from isthmus.engine.track import Track
 from isthmus.errors import BadRecord, BrokerUnreachable
 from isthmus.frames.carriage import Carriage
 from isthmus.frames.deeds import Deeds, Letter, Overlap
-from isthmus.frames.poison import first_bad, record_at
+from isthmus.frames.poison import bad_records, record_at
 from isthmus.frames.ranges import Range, admitted
 from isthmus.frames.routes import Routes
 from isthmus.frames.tickets import Slip, Ticket
@@ -40,6 +40,7 @@ _FIRST_BATCH = 50_000
 _SHORT_S, _LONG_S = 2.0, 8.0  # batches grow while they are quicker, and shrink when they are slower
 _STRIKES = 3
 _SMALLER = 16
+_LETTERS_AT_ONCE = 100
 
 Ends = dict[TopicPartition, int]
 
@@ -246,13 +247,15 @@ class RecordsLane(Lane):
 
     async def _find_poison(self, ticket: Ticket, ranges: Sequence[Range], bad: BadRecord) -> None:
         """Which records it was, by trying halves; nothing of it is sent."""
-        found = await asyncio.to_thread(first_bad, lambda part: self._carriage.judge(ticket, part), ranges)
+        most = _LETTERS_AT_ONCE if self._lettering else 1
+        found = await asyncio.to_thread(bad_records, lambda part: self._carriage.judge(ticket, part), ranges, most)
         for tp in {each.tp for each in ranges} if not found else ():
             # Together they fail, and none alone: which one it is cannot be told, so all of them stand still.
             self._stop(self.tracks[tp], _poison_stop(self.tracks[tp], f"{bad}, which no record alone explains"))
-        for tp, (at, reason) in found.items():
-            self._memory.poison.setdefault(tp, {})[at] = reason
-            self.follower.note(f"{tp}: the transform fails at offset {at}: {reason}")
+        for tp, reasons in found.items():
+            self._memory.poison.setdefault(tp, {}).update(reasons)
+            for at, reason in reasons.items():
+                self.follower.note(f"{tp}: the transform fails at offset {at}: {reason}")
 
 
 def _is_told(answers: Mapping[TopicPartition, tuple[int, int]], tp: TopicPartition) -> bool:

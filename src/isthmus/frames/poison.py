@@ -18,12 +18,15 @@ from isthmus.wire.records import Headers, Record
 Judge = Callable[[Sequence[Range]], str]  # why it fails; empty: it does not
 
 
-def first_bad(judge: Judge, ranges: Sequence[Range]) -> Mapping[TopicPartition, tuple[int, str]]:
-    """The first record of each partition that fails by itself."""
-    found: dict[TopicPartition, tuple[int, str]] = {}
+def bad_records(judge: Judge, ranges: Sequence[Range], most: int) -> Mapping[TopicPartition, dict[int, str]]:
+    """Records that fail by themselves, and why: the first ones of each partition, at most so many."""
+    found: dict[TopicPartition, dict[int, str]] = {}
     for each in ranges:
-        if each.tp not in found and judge([each]) and (bad := _halved(judge, each)):
-            found[each.tp] = bad
+        known, left = found.get(each.tp, {}), each
+        while len(known) < most and left.size and judge([left]) and (bad := _halved(judge, left)):
+            known[bad[0]] = bad[1]
+            found[each.tp] = known
+            left = replace(left, low=bad[0] + 1)
     return found
 
 

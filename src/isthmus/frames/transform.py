@@ -75,6 +75,8 @@ class Transformer:
     def check(self) -> Shape:
         """Judge it on no records at all; raises ConfigError with the place in the text."""
         records = self.session.createDataFrame([], READ)
+        if self._function is None:
+            self._refuse_commands()
         found = self._raw(records)
         self._refuse_unfit(found.schema)
         plan = found._jdf.queryExecution()
@@ -86,7 +88,6 @@ class Transformer:
     def _raw(self, records: DataFrame) -> DataFrame:
         try:
             if self._function is None:
-                self._refuse_commands()
                 records.createOrReplaceTempView(VIEW)
                 return self.session.sql(self._transform.sql)
             found = self._function(records)
@@ -99,7 +100,10 @@ class Transformer:
     def _refuse_commands(self) -> None:
         """Spark would carry them out at once, and over again with every batch."""
         parser = self.session._jsparkSession.sessionState().sqlParser()
-        plan = parser.parsePlan(self._transform.sql).toString()
+        try:
+            plan = parser.parsePlan(self._transform.sql).toString()
+        except ParseException as error:
+            raise self._wrong(_told(error)) from None
         if not _QUERY.match(self._transform.sql) or "InsertIntoStatement" in plan:
             raise self._wrong("a transform is one query: SELECT ..., or WITH ... SELECT ...")
 
