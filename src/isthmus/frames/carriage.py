@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from isthmus.errors import BadRecord, IsthmusError, MachineError
 from isthmus.frames import writing
-from isthmus.frames.placing import SCHEMA
+from isthmus.frames.placing import PLACED
 from isthmus.frames.ranges import Range
 from isthmus.frames.tickets import Slip, Ticket
 from isthmus.frames.transform import READ, Shape, Transformer
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Tasks = tuple[tuple[Range, ...], ...]
-_OURS = re.compile(r"isthmus\.errors\.\w+: (.*)")
+_OURS = re.compile(r"isthmus\.errors\.(\w+): (.*)")
 _LOST = re.compile(
     r"Python worker exited unexpectedly|ExecutorLostFailure|cancelled|SparkContext was shut down|executor"
 )
@@ -54,7 +54,7 @@ class Carriage:
         """All rows that the ranges make, into the open transaction."""
         rows = self._transformer.apply(self._records(ranges))
         if self.shape.together:
-            rows = rows.mapInArrow(partial(writing.place, ticket), SCHEMA)
+            rows = rows.mapInArrow(partial(writing.place, ticket), PLACED)
             rows = rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
         return _slips(rows.mapInArrow(partial(writing.write, ticket), writing.SLIPS))
 
