@@ -23,6 +23,7 @@ _LONG = (
     "test_security",
     "test_changes",
     "test_adopt",
+    "test_elections",
     "test_drill",
     "test_content",
     "test_groups",

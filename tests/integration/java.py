@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,58 @@ def mirror_answers(jvm: Any, bootstrap: str, source: str) -> dict[str, Any]:
     return {name: {each.replace(source, "SOURCE") for each in found} for name, found in ours.items()} | {
         "replicationHops": hops
     }
+
+
+class JavaReader:
+    """Kafka's own consumer in a group: read_committed, commits what it has read, begins nowhere by itself but at
+    committed places (or, with `anywhere`, at the start of a topic that it never read)."""
+
+    def __init__(self, jvm: Any, bootstrap: str, group: str, *, anywhere: bool = False) -> None:
+        text = "org.apache.kafka.common.serialization.StringDeserializer"
+        self._jvm = jvm
+        self._consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": "false",
+                "auto.offset.reset": "earliest" if anywhere else "none",
+                "max.poll.records": "100",
+                "key.deserializer": text,
+                "value.deserializer": text,
+            }
+        )
+        self.read: dict[int, list[str]] = {}
+
+    def subscribe(self, topic: str) -> None:
+        self._consumer.subscribe([topic])
+
+    def seek(self, places: Mapping[tuple[str, int], int]) -> None:
+        """Read exactly from there on, whatever is committed."""
+        partition = self._jvm.org.apache.kafka.common.TopicPartition
+        self._consumer.assign([partition(*where) for where in places])
+        for where, offset in places.items():
+            self._consumer.seek(partition(*where), offset)
+
+    def poll(self) -> None:
+        records = self._consumer.poll(self._jvm.java.time.Duration.ofMillis(200)).iterator()
+        while records.hasNext():
+            record = records.next()
+            self.read.setdefault(record.partition(), []).append(record.value())
+        self._consumer.commitSync()
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.read.values()))
+
+    def is_at_end(self, partitions: int) -> bool:
+        """Of everything that is assigned, which must be this many."""
+        mine = list(self._consumer.assignment())
+        ends = self._consumer.endOffsets(mine)
+        return len(mine) == partitions and all(self._consumer.position(tp) >= ends[tp] for tp in mine)
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:

@@ -1,6 +1,6 @@
-"""A driver of its own for the tests of the sink: a stream between two topics that dies by kill -9 at a given batch.
+"""A driver of its own for the tests of the sink: a stream of files into a topic that dies by kill -9 at a given batch.
 
-    python sink_driver.py EAST WEST SOURCE TARGET QUERY CHECKPOINT BATCH before|after
+    python sink_driver.py WEST FOLDER TOPIC QUERY CHECKPOINT BATCH before|after
 
 It dies when all tasks have written and nothing is committed, or when the transaction is committed and Spark does not
 know it yet.
@@ -12,11 +12,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from isthmus.frames import KafkaSink, register
+from isthmus.frames import KafkaSink
 from isthmus.frames.seat import Seat
 from isthmus.frames.standing import Turn
 from isthmus.frames.tickets import Slip
@@ -24,11 +25,19 @@ from isthmus.frames.tickets import Slip
 PER_BATCH = 10
 
 
-def masked(spark: SparkSession, east: str, topic: str) -> DataFrame:
-    """The stream that is written: every value once more in capitals."""
-    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(PER_BATCH)}
-    source = spark.readStream.format("isthmus").options(**{"kafka.bootstrap.servers": east, **options}).load()
-    return source.selectExpr("key", "upper(CAST(value AS STRING)) AS value", "timestamp")
+def fill(folder: Path, batches: int) -> Path:
+    """Files of rows by number, each for one micro-batch."""
+    folder.mkdir()
+    for batch in range(batches):
+        rows = (f'{{"key": "k{n}", "value": "v{n}"}}' for n in range(PER_BATCH * batch, PER_BATCH * (batch + 1)))
+        (folder / f"{batch}.json").write_text("\n".join(rows))
+    return folder
+
+
+def masked(spark: SparkSession, folder: Path) -> DataFrame:
+    """The stream that is written: every value in capitals."""
+    source = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", 1).json(str(folder))
+    return source.selectExpr("key", "upper(value) AS value")
 
 
 def started(frame: DataFrame, sink: KafkaSink, checkpoint: str) -> StreamingQuery:
@@ -49,14 +58,13 @@ class DeadlySeat(Seat):
 
 
 def main() -> None:
-    east, west, source, target, query, checkpoint, batch, when = sys.argv[1:]
+    west, folder, topic, query, checkpoint, batch, when = sys.argv[1:]
     DeadlySeat.batch, DeadlySeat.when = int(batch), when
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.python.daemon.module", "isthmus.frames.daemon").getOrCreate()
-    register(spark)
-    sink = KafkaSink(query, {"kafka.bootstrap.servers": west, "topic": target})
+    sink = KafkaSink(query, {"kafka.bootstrap.servers": west, "topic": topic})
     sink._seat = DeadlySeat(query, sink._options)
-    started(masked(spark, east, source), sink, checkpoint).awaitTermination()
+    started(masked(spark, Path(folder)), sink, checkpoint).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.crossing import QUICK, RECORDS_ONLY, Crossing, carry, cross
-from tests.integration.command import called, topics_of
+from tests.integration.command import called, topics_of, yaml_file
 from tests.integration.grouped import commit
 from tests.integration.sources import (
     KEPT,
@@ -45,10 +45,12 @@ from tests.integration.sources import (
     wait_until,
     write,
 )
+from tests.integration.test_failover import Crash, dying
 from tests.integration.world import filled
 
 from isthmus.config.credentials import login
 from isthmus.config.load import load
+from isthmus.dr import failover
 from isthmus.dr.failback import fail_back
 from isthmus.dr.failover import fail_over
 from isthmus.dr.values import Options
@@ -348,14 +350,40 @@ def test_writers_that_cannot_be_stopped_are_shut_out_by_a_switchover_and_let_in_
     flow = dataclasses.replace(flow, source=source, target=target, mm2_topics=RECORDS_ONLY)
     cross(flow)
     options = Options(carry=carry, quiet_s=0.5, patience_s=120.0)
+    file = yaml_file(tmp_path, *(each.bootstrap for each in ends.values()), alias=source.alias, topics=[topic])
+
+    # Killed when its rules stand, and never repeated: whoever looks is told, and there is a way back.
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("quiet_ends", "_put_back"):
+            patched.setattr(failover, name, dying)
+        with pytest.raises(Crash):
+            fail_over(flow, dataclasses.replace(options, fence_writers=True))
+    wait_until(lambda: is_refused(writer, topic), "writers are shut out")
+    told = f"writers are shut out of {source.alias} by access rules"
+    assert told in called("doctor", file, "-o", "json").out
+    assert told in called("failover", file, "--show").err
+    assert any(told in event for event in cross(flow).events)
+    given_up = called("failover", file, "--abandon", "--yes", "-o", "json").json()
+    assert (given_up["writers_let_in"], given_up["changed"]) == (True, True)
+    wait_until(lambda: not is_refused(writer, topic), "writers are let in")
+    assert "[NOT_OPEN]" in called("failover", file, "--abandon", "--yes").err
+    cross(flow)
 
     fail_over(flow, dataclasses.replace(options, fence_writers=True))
 
-    with pytest.raises(AssertionError, match="TOPIC_AUTHORIZATION_FAILED"):
-        send(writer, topic, numbered(1, first=21))
+    assert is_refused(writer, topic)
     fail_back(flow, options)
     send(producer(closed["east"].bootstrap_of("SASL"), **login_of("eve")), topic, numbered(1, first=22))
     assert cross(flow).records == 1
+
+
+def is_refused(writer: Producer, topic: str) -> bool:
+    try:
+        send(writer, topic, numbered(1, first=30))
+    except AssertionError as error:
+        assert "TOPIC_AUTHORIZATION_FAILED" in str(error), error
+        return True
+    return False
 
 
 def login_of(user: str) -> dict[str, str]:

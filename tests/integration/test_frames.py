@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
+import random
+import subprocess
+import sys
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -35,7 +39,6 @@ from isthmus.frames.planning import Planner
 from isthmus.frames.ranges import Range
 from isthmus.frames.reading import read
 from isthmus.wire.cluster import Client
-from isthmus.wire.fetch import Limits
 
 pytestmark = pytest.mark.integration
 
@@ -99,25 +102,19 @@ def test_times_that_the_broker_set_are_told_as_such(pair: Pair) -> None:
     assert {row[1] for row in seen} == {1}
 
 
-def test_an_answer_that_is_cut_is_read_on_and_headers_may_be_left_out(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_is_cut_is_read_on_and_headers_may_be_left_out(pair: Pair) -> None:
     topic, bootstrap = pair.topic("cut"), pair.source.bootstrap
     write(bootstrap, topic, numbered(300, headers=[("h", b"1")]), batch_num_messages=7)
-    monkeypatch.setattr("isthmus.frames.reading._LIMITS", Limits(max_bytes=400, partition_bytes=400))
     wanted = Range(tp=model.TopicPartition(topic, 0), low=11, end=290)
-    parts = list(read(cluster_at(bootstrap), wanted, headers=False))
+    parts = list(read(cluster_at(bootstrap), wanted, headers=False, answer_bytes=400))
     assert [offset for part in parts for offset in part.offset.tolist()] == list(range(11, 290))
     assert {part.headers for part in parts} == {None}
     assert len(parts) > 5
 
 
-def test_reading_goes_on_at_the_exact_record_when_connections_are_reset(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_goes_on_at_the_exact_record_when_connections_are_reset(pair: Pair) -> None:
     topic, bootstrap = pair.topic("resets"), pair.source.bootstrap
     write(bootstrap, topic, numbered(300, headers=[("h", b"x" * 100)]), batch_num_messages=10)
-    monkeypatch.setattr("isthmus.frames.reading._LIMITS", Limits(max_bytes=3000, partition_bytes=3000))
     expected = by_librdkafka(bootstrap, topic)[0]
     # Brokers tell their own addresses; through a tunnel, every connection goes by way of the proxy.
     with tunnel("listens") as way, FaultProxy(way.tunnel.port) as proxy:
@@ -126,10 +123,45 @@ def test_reading_goes_on_at_the_exact_record_when_connections_are_reset(
         )
         proxy.fault = Fault(reset_after=20_000)
         wanted = Range(tp=model.TopicPartition(topic, 0), low=0, end=300)
-        seen = [row for part in read(cluster, wanted) for row in rows(part)]
+        seen = [row for part in read(cluster, wanted, answer_bytes=3000) for row in rows(part)]
     assert [row[0] for row in seen] == [row[0] for row in expected]
     assert [row[2] for row in seen] == [row[3] for row in expected]
     assert len(proxy.sent) > 3, f"{len(proxy.sent)}: connections were reset, and made again"
+
+
+READS_ALL = """
+import json, pathlib, sys
+import isthmus.frames.arrow, isthmus.frames.reading
+from isthmus.frames.source import BatchReader
+
+def kilobytes(what):
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(what))
+
+reader = BatchReader(json.loads(sys.argv[1]))
+before, rows, size = kilobytes("VmRSS:"), 0, 0
+for task in reader.partitions():
+    for part in reader.read(task):
+        rows, size = rows + part.num_rows, size + part.nbytes
+print(json.dumps([rows, size, (kilobytes("VmHWM:") - before) * 1024]))
+"""
+
+
+def test_memory_is_bounded_by_options_and_not_by_the_size_of_the_topic(pair: Pair) -> None:
+    """300 MB, of which the broker stores less than 10, by a task that may take 64 MB (`docs/dataframes.md`)."""
+    topic, bootstrap = pair.topic("large"), pair.source.bootstrap
+    dice = random.Random(3)
+    for _ in range(12):  # a producer keeps everything until it is sent
+        values = [{"value": dice.randbytes(1_500) + bytes(63_000)} for _ in range(400)]
+        write(bootstrap, topic, values, compression_type="lz4")
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
+    options["kafka.max.partition.fetch.bytes"] = str(1 << 20)
+    command = [sys.executable, "-c", READS_ALL, json.dumps(options)]
+    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=4 * PATIENCE_S).stdout
+    count, size, grown = json.loads(told)
+    assert count == 4_800
+    assert size > 300e6
+    assert grown < 64 << 20
 
 
 # --- where to begin ------------------------------------------------------------------------------

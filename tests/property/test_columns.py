@@ -93,16 +93,28 @@ def test_columns_agree_with_our_slow_decoder_and_tell_the_type_of_times(shapes: 
 
 
 @quick
-@given(shapes=st.lists(shapes, min_size=2, max_size=6), limit=st.integers(1, 2000))
-def test_parts_are_bounded_and_together_they_are_everything(shapes: list[Shape], limit: int) -> None:
+@given(
+    shapes=st.lists(shapes, min_size=2, max_size=6),
+    limit=st.integers(1, 2000),
+    most=st.integers(1, 40),
+    more=st.sampled_from((0, 100, 1 << 20)),
+)
+def test_parts_are_bounded_and_together_they_are_everything(
+    shapes: list[Shape], limit: int, most: int, more: int
+) -> None:
+    """Also where the desk is so small that batches do not fit, and where it was used before."""
     buffer = log_of(shapes, 0)
     whole = all_rows(buffer)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "PART_BYTES", limit)
-        parts = list(columns_of(answer(buffer), *ALL, with_headers=True))
+        patch.setattr(columns, "PART_ROWS", most)
+        patch.setattr(columns, "_DESK_BYTES", limit + more)
+        desk = columns.Desk()
+        assert [row for part in columns_of(answer(buffer), *ALL, desk=desk) for row in rows(part)] == whole
+        parts = list(columns_of(answer(buffer), *ALL, desk=desk))
     assert [row for part in parts for row in rows(part)] == whole
-    plain_sizes = [len(_plain(buffer, batch)) for batch in find_batches(buffer)]
-    assert len(parts) == _fewest(plain_sizes, limit)
+    sizes = [(len(_plain(buffer, batch)), batch.count) for batch in find_batches(buffer)]
+    assert len(parts) == _fewest(sizes, limit, most)
 
 
 def _plain(buffer: memoryview, batch: Any) -> compression.Buffer:
@@ -110,11 +122,13 @@ def _plain(buffer: memoryview, batch: Any) -> compression.Buffer:
     return compression.decompress(batch.codec, payload) if batch.codec else payload
 
 
-def _fewest(sizes: list[int], limit: int) -> int:
-    """How many parts there are when each takes batches as long as they fit."""
-    parts, filled = 1, sizes[0]
-    for size in sizes[1:]:
-        parts, filled = (parts + 1, size) if filled + size > limit else (parts, filled + size)
+def _fewest(sizes: list[tuple[int, int]], limit: int, most: int) -> int:
+    """How many parts there are when each takes batches as long as they fit, by bytes and by rows."""
+    parts, filled, rows = 0, limit, most
+    for size, count in sizes:
+        if filled + size > limit or rows + count > most:
+            parts, filled, rows = parts + 1, 0, 0
+        filled, rows = filled + size, rows + count
     return parts
 
 

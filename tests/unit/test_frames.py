@@ -50,6 +50,16 @@ def test_a_batch_begins_at_the_earliest_and_a_stream_at_the_latest_unless_told()
     assert read_options(SERVERS | {"subscribe": "a"}, streaming=True).start.at == "latest"
 
 
+def test_the_size_of_answers_is_the_smaller_one_that_is_set() -> None:
+    def size(**given: str) -> int:
+        dotted = {f"kafka.{name.replace('_', '.')}": value for name, value in given.items()}
+        return read_options(SERVERS | dotted | {"subscribe": "a"}, streaming=False).answer_bytes
+
+    assert size() == 4 << 20
+    assert size(max_partition_fetch_bytes="1048576") == 1 << 20
+    assert size(max_partition_fetch_bytes="9000000", fetch_max_bytes="8000000") == 8_000_000
+
+
 def test_a_time_goes_before_times_and_times_before_offsets() -> None:
     offsets = {"startingOffsets": '{"a": {"0": 5, "1": -2}}'}
     times = {"startingOffsetsByTimestamp": '{"a": {"0": 7}}'}
@@ -98,6 +108,8 @@ WRONG = [
     ({"subscribe": "a", "kafka.bootstrap.servers": "one"}, "not host:port"),
     ({"subscribe": "a", "kafka.bootstrap.servers": " "}, "it is missing"),
     ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "it cannot be set here"),
+    ({"subscribe": "a", "kafka.fetch.max.bytes": "1m"}, "option `kafka.fetch.max.bytes`"),
+    ({"subscribe": "a", "kafka.max.partition.fetch.bytes": "0"}, "it is no number of bytes from 1"),
     ({"subscribe": "a", "kafka.isolation.level": "read_uncommitted"}, "only committed records are read"),
     ({"subscribe": "a", "kafka.security.protocol": "TLS"}, "option `kafka.security.protocol`"),
     ({"subscribe": "a", "kafka.ssl.truststore.location": "/x"}, "option `kafka.security.protocol`"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from isthmus.bench.crossing import Crossing
 
 
-def command(crossing: Crossing, folder: Path) -> list[str]:
-    """Write the flow's file into `folder`; the command that runs it."""
+def command(crossing: Crossing, folder: Path, more: Mapping[str, object] | None = None) -> list[str]:
+    """Write the flow's file into `folder`; the command that runs it. `more`: keys of the flow."""
     file = folder / "isthmus.yaml"
     flow = {
         "from": crossing.source_alias,
@@ -22,6 +23,7 @@ def command(crossing: Crossing, folder: Path) -> list[str]:
         # As MirrorMaker 2 is run here: records only.
         "sync": {"configs": False},
         "mm2_topics": {"heartbeats": False, "carry_heartbeats": False, "offset_syncs": False, "checkpoints": False},
+        **(more or {}),
     }
     clusters = {
         crossing.source_alias: {"bootstrap": crossing.source},

@@ -127,7 +127,7 @@ class CaseBench:
         for number in range(self.plan.rounds):
             for system in chosen if number % 2 == 0 else reversed(chosen):
                 self.say(f"{case.name}: {system}, round {number + 1} of {self.plan.rounds}")
-                rounds[system].append(self._cross(system, number, filled, latency_seconds))
+                rounds[system].append(self.cross(system, number, filled, latency_seconds))
         self.say(f"{case.name}: the limit")
         limit = self._limit(filled) if LIMIT in systems else None
         stored = stored_bytes(self.source, case.topic)
@@ -139,7 +139,8 @@ class CaseBench:
             limit=limit,
         )
 
-    def _cross(self, system: str, number: int, filled: Filled, latency_seconds: float) -> Crossed:
+    def cross(self, system: str, number: int, filled: Filled, latency_seconds: float) -> Crossed:
+        """One system, until as many records as `filled` says are on the target."""
         crossing = Crossing(
             source=self.source,
             target=self.target,

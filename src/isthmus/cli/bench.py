@@ -92,6 +92,7 @@ def _alone() -> dict[str, Callable[[Path, str, float], None]]:
         "tunnel": _bench_tunnel,
         "verify": _bench_verify,
         "decode": _bench_decode,
+        "transform": _bench_transform,
         "distance": _bench_distance,
     }
 
@@ -149,6 +150,15 @@ def _bench_decode(out: Path, output: str, scale: float) -> None:
     with _two_clusters(output, {}) as (console, say, source, _):
         found = measure_decoding(source, scale, say)
     _tell(console, output, "decode", found.as_json(), out, lambda: show(found, console))
+
+
+def _bench_transform(out: Path, output: str, scale: float) -> None:
+    """Likewise: a flow with a transform, against MirrorMaker 2 without any."""
+    from isthmus.bench.transforming import measure_transforming, show
+
+    with _two_clusters(output, {}) as (console, say, source, target):
+        found = measure_transforming(source, target, scale, out / "logs", say)
+    _tell(console, output, "transform", found.as_json(), out, lambda: show(found, console))
 
 
 def _bench_distance(out: Path, output: str, scale: float) -> None:

@@ -24,7 +24,7 @@ from isthmus.errors import ConfigError
 from isthmus.model import Flow
 
 if TYPE_CHECKING:
-    from isthmus.dr.values import Carry, Plan, Report, Step
+    from isthmus.dr.values import Carry, Options, Plan, Report, Step
     from isthmus.observe.status import FlowStatus
 
 _SAY_EVERY_S = 5.0
@@ -74,6 +74,12 @@ def failover(
     fence_writers: Annotated[
         bool, typer.Option("--fence-writers", help="Switchover: shut writers out of the source by access rules.")
     ] = False,
+    abandon: Annotated[
+        bool,
+        typer.Option(
+            "--abandon", help="Give up a switchover that began and was killed; lets writers in that it shut out."
+        ),
+    ] = False,
     quiet: Quiet = 3.0,
     patience: Patience = 600.0,
     move_active: MoveActive = False,
@@ -101,6 +107,9 @@ def failover(
     if show:
         _tell(last_failover(chosen, options), chosen, report, output)
         return
+    if abandon:
+        _give_up(chosen, options, dry_run=dry_run, yes=yes, output=output)
+        return
     plan = plan_failover(chosen, options)
     if _agreed(chosen, plan, dry_run=dry_run, yes=yes, output=output):
         _tell(fail_over(chosen, options, telling.step), chosen, report, output)
@@ -114,6 +123,9 @@ def failback(
         NeverCrossed | None,
         typer.Option("--never-crossed", help="Records that the old source alone holds: keep in side topics, discard."),
     ] = None,
+    rebuilt: Annotated[
+        bool, typer.Option("--rebuilt", help="The source was built anew and is empty: all that was copied goes back.")
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     show: Show = False,
@@ -138,6 +150,7 @@ def failback(
         move_active=move_active,
         never_crossed=never_crossed.value if never_crossed else "",
         two_way=two_way,
+        rebuilt=rebuilt,
     )
     if show:
         _tell(last_failback(chosen, options), chosen, report, output)
@@ -145,6 +158,22 @@ def failback(
     plan = plan_failback(chosen, options)
     if _agreed(chosen, plan, dry_run=dry_run, yes=yes, output=output):
         _tell(fail_back(chosen, options, telling.step), chosen, report, output)
+
+
+def _give_up(flow: Flow, options: Options, *, dry_run: bool, yes: bool, output: Output) -> None:
+    from isthmus.dr.failover import abandon
+
+    found = abandon(flow, options, only_look=True)
+    shut = f", and writers that it shut out of {flow.source.alias} are let in" if found.shuts_out else ""
+    if output is Output.text:
+        sys.stdout.write(f"The switchover of {flow.name}, begun by {found.by}, is given up{shut}.\n")
+    if not dry_run:
+        if not yes:
+            _confirm(flow)
+        abandon(flow, options)
+    if output is Output.json:
+        told = {"flow": flow.name, "begun_by": found.by, "phase": found.phase, "writers_let_in": found.shuts_out}
+        sys.stdout.write(json.dumps(told | {"changed": not dry_run}) + "\n")
 
 
 def _chosen(file: Path, secrets: Path | None, name: str) -> tuple[Flow, bool]:

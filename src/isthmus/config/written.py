@@ -158,7 +158,7 @@ def _cluster_data(loaded: Loaded, cluster: Cluster, variables: dict[str, str], i
 
 def _flow_data(loaded: Loaded, flow: Flow) -> dict[str, object]:
     """Only what differs from the defaults: a short file can be read."""
-    usual = _flow(Flow(source=flow.source, target=flow.target))
+    usual = _flow(Flow(source=flow.source, target=flow.target, transform=flow.transform and Transform()))
     data: dict[str, object] = {"from": flow.source.alias, "to": flow.target.alias}
     for key, value in _flow(flow).items():
         reference = loaded.places.get(f"flows.{flow.name}.{key}", DEFAULT).reference

@@ -16,7 +16,8 @@ from functools import partial
 from isthmus.dr.groups import Lift, Movers, index_of
 from isthmus.dr.leftover import leftovers, record_gaps, refuse_undecided
 from isthmus.dr.mirror import SIDE, Border, mirror_of, reflect, seed, side_of
-from isthmus.dr.refusals import refuse_driven, refuse_failback
+from isthmus.dr.rebuilding import rebase, rebased_places
+from isthmus.dr.refusals import refuse_driven, refuse_failback, refuse_full
 from isthmus.dr.scene import Scene, now_ms, opened, rows_back
 from isthmus.dr.shutting import let_in
 from isthmus.dr.values import FAILBACK, KEEP, Check, GroupPlace, Leftover, Options, Plan, Report, Tell
@@ -55,23 +56,27 @@ def plan_failback(flow: Flow, options: Options) -> Plan:
 async def _plan(flow: Flow, options: Options) -> Plan:
     async with opened(flow, options) as scene:
         refuse_failback(scene)
+        await refuse_full(scene, scene.source)
         return Plan(
             flow=flow.name,
             kind=FAILBACK,
             phase=scene.state.phase,
             source_alive=True,
             driven_by=await driver_of(scene.hold),
-            rows=await rows_back(scene),
+            rows=await rows_back(scene, await rebased_places(scene) if options.rebuilt else scene.state.places),
             groups=await busy_groups(flow, scene.target, set(scene.remotes.values())),
-            never_crossed=tuple(await leftovers(scene)),
+            never_crossed=() if options.rebuilt else tuple(await leftovers(scene)),
         )
 
 
 async def _fail_back(flow: Flow, options: Options, tell: Tell) -> Report:
     async with opened(flow, options, tell) as scene:
         refuse_failback(scene)
+        await refuse_full(scene, scene.source)
         if options.two_way:
             return await _rejoin(scene)
+        if options.rebuilt:
+            await rebase(scene)
         return await _Return(scene).run()
 
 
@@ -127,8 +132,7 @@ class _Return:
         refuse_undecided(scene, self._left)
         if not scene.state.done("look"):
             await scene.stamp("look", phase=RETURNING, never_crossed=scene.options.never_crossed)
-        if scene.state.fenced:
-            await let_in(scene)  # the rules would hold the flow back, too
+        await _let_in(scene)  # the rules would hold the flow back, too
         scene.end("look", f"{sum(one.records for one in self._left):,} records never crossed")
 
     async def _aside(self) -> None:
@@ -356,11 +360,18 @@ class _Return:
         )
 
 
+async def _let_in(scene: Scene) -> None:
+    if scene.state.shuts_out:
+        await let_in(scene)
+        await scene.record(replace(scene.state, fenced=False))
+
+
 async def _rejoin(scene: Scene) -> Report:
     """Both directions have flows: the one back has run all the time, this one just goes on where it was frozen."""
     began = now_ms()
     left = await leftovers(scene)
     await scene.stamp("look", phase=RETURNING)
+    await _let_in(scene)
     await scene.record(replace(scene.state.with_step("return", now_ms()), phase=RETURNED))
     scene.end("return", "the flow may run again; what never crossed crosses then")
     return Report(

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from isthmus.dr.groups import Movers
-from isthmus.dr.refusals import refuse_failover
+from isthmus.dr.refusals import refuse_abandon, refuse_failover, refuse_full, refuse_leaderless
 from isthmus.dr.scene import Scene, now_ms, opened, whoami
 from isthmus.dr.shutting import let_in, shut_out
 from isthmus.dr.values import SWITCHOVER, GroupPlace, Options, Plan, Report, Tell
@@ -30,7 +30,7 @@ from isthmus.dr.waiting import (
     until_copied,
     until_left,
 )
-from isthmus.engine.switch import DRAINING, FROZEN, SWITCHED, Place, Switch
+from isthmus.engine.switch import DRAINING, FROZEN, SWITCHED, Place, Switch, unfinished
 from isthmus.errors import IsthmusError, RivalError, SourceError, TargetError
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
@@ -51,6 +51,8 @@ def plan_failover(flow: Flow, options: Options) -> Plan:
 async def _plan(flow: Flow, options: Options) -> Plan:
     async with opened(flow, options) as scene:
         refuse_failover(scene)
+        await refuse_full(scene, scene.target)
+        await refuse_leaderless(scene)
         places = await _places(scene)
         busy = await busy_groups(flow, scene.source, set(scene.remotes)) if scene.source_alive else {}
         return Plan(
@@ -68,20 +70,29 @@ async def _plan(flow: Flow, options: Options) -> Plan:
 async def _fail_over(flow: Flow, options: Options, tell: Tell) -> Report:
     async with opened(flow, options, tell) as scene:
         refuse_failover(scene)
-        switch = scene.switch
-        if switch is None or switch.phase not in (DRAINING, FROZEN) or switch.kind != options.kind:
-            switch = Switch(
-                phase=DRAINING if options.kind == SWITCHOVER else FROZEN,
-                kind=options.kind,
-                decided_ms=now_ms(),
-                by=whoami(),
-                fenced=options.fence_writers and options.kind == SWITCHOVER,
-                heard_ms=0 if scene.source_alive else await scene.heard_ms(),
-            )
+        await refuse_full(scene, scene.target)
+        await refuse_leaderless(scene)
+        switch = await _intended(scene)
         # One that died before its freeze was on record begins again: somebody may have written since.
         goals = await _drain(scene, replace(switch, phase=DRAINING)) if switch.is_open else {}
         groups, notes = await _freeze_and_move(scene, replace(switch, phase=FROZEN), goals)
         return _report(scene, groups, notes)
+
+
+async def _intended(scene: Scene) -> Switch:
+    """What an earlier attempt began, or the beginning of one."""
+    options, switch = scene.options, scene.switch
+    if switch is None or switch.phase not in (DRAINING, FROZEN) or switch.kind != options.kind:
+        switch = Switch(
+            phase=DRAINING if options.kind == SWITCHOVER else FROZEN,
+            kind=options.kind,
+            decided_ms=now_ms(),
+            by=whoami(),
+            # Access rules of an attempt that died stay on record, whatever is asked now.
+            fenced=switch is not None and switch.shuts_out,
+            heard_ms=0 if scene.source_alive else await scene.heard_ms(),
+        )
+    return replace(switch, fenced=True) if switch.is_open and options.fence_writers else switch
 
 
 # -- switchover: nothing is left behind ------------------------------------------------------------
@@ -110,7 +121,7 @@ async def _drain(scene: Scene, switch: Switch) -> Ends:
 
 async def _put_back(scene: Scene) -> None:
     """As if nothing had been asked."""
-    if scene.state.fenced:
+    if scene.state.shuts_out:
         await let_in(scene)
     await scene.put_back()
 
@@ -269,11 +280,30 @@ def last_failover(flow: Flow, options: Options) -> Report:
 
 async def _last(flow: Flow, options: Options) -> Report:
     async with opened(flow, options) as scene:
+        left = unfinished(flow, scene.hold.view)
         if scene.switch is None or not scene.switch.done("switch"):
             raise RivalError(
-                f"flow {flow.name} was not failed over",
+                f"flow {flow.name} was not failed over" + (f": {left}" if left else ""),
                 where=f"cluster {flow.target.alias}, topic {flow.control_topic}",
                 hint="`isthmus failover --dry-run` shows what it would do",
                 code="NOT_FAILED_OVER",
             )
-        return _report(scene, [], ["places of groups: `isthmus groups` lists them"])
+        notes = ["places of groups: `isthmus groups` lists them", left]
+        return _report(scene, [], list(filter(None, notes)))
+
+
+# -- giving up -------------------------------------------------------------------------------------
+
+
+def abandon(flow: Flow, options: Options, *, only_look: bool = False) -> Switch:
+    """Take back a switchover that somebody began and nobody ends, as it was; as if nothing had been asked."""
+    return asyncio.run(_abandon(flow, options, only_look))
+
+
+async def _abandon(flow: Flow, options: Options, only_look: bool) -> Switch:
+    async with opened(flow, options) as scene:
+        refuse_abandon(scene)
+        switch = scene.state
+        if not only_look:
+            await _put_back(scene)
+        return switch

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
 from isthmus.dr.values import BEGUN, DONE, Options, Row, Step, Tell
@@ -191,9 +191,9 @@ async def opened(flow: Flow, options: Options, tell: Tell = lambda _: None) -> A
         yield scene
 
 
-async def rows_back(scene: Scene) -> tuple[Row, ...]:
-    """Copies, and what is new in them since the freeze."""
-    copies, places = scene.copies(), scene.state.places
+async def rows_back(scene: Scene, places: Mapping[TopicPartition, Place]) -> tuple[Row, ...]:
+    """Copies, and what is in them beyond these places."""
+    copies = scene.copies()
     ends = await settled_offsets(scene.target, [copies[tp] for tp in places if tp in copies], LATEST, READ_COMMITTED)
     return tuple(
         Row(

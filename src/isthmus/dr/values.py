@@ -43,6 +43,7 @@ class Options:
     move_active: bool = False  # do not wait for consumers that still work on the side that is left
     never_crossed: str = ""  # KEEP | DISCARD; empty: refuse when there is something
     two_way: bool = False  # the file has a flow back of its own
+    rebuilt: bool = False  # the source is a new and empty one: all copies go back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,6 +158,7 @@ class Dispatch:
             strikes=self._strikes.get(source, 0),
             most_records=self._most_records.get(source, 0),
             mark=self.ledger.marks.get(source, ""),
+            epoch=self.ledger.epochs.get(source, ""),
             letters=self._letters.get(source, ()),
             given_up=given_up(view, source, route.source_id),
         )

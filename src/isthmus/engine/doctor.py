@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
-from isthmus.engine import certificates, clocks, fitness
+from isthmus.engine import certificates, clocks, disks, fitness
 from isthmus.engine.abilities import Finding, Severity, lacking
 from isthmus.engine.checks import Check, Outcome, fail, failed, of_right, ok, warn
 from isthmus.engine.plan import Plan, on_record, plan_all
@@ -142,6 +142,7 @@ async def _planned(source: Client, target: Client, flow: Flow) -> list[Check]:
         *_plan_checks(plan, flow),
         *await _tried("source logs", flow.source.alias, fitness.source_logs(source, flow, plan.starts)),
         *await _tried("target topics", flow.target.alias, fitness.target_topics(target, flow, names)),
+        *await _tried("disks", flow.target.alias, disks.room(target)),
         *await _tried("sizes", flow.target.alias, fitness.sizes(source, target, flow, names)),
         *_rights(plan),
     ]

@@ -27,7 +27,7 @@ from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
 from isthmus.engine.sides import reach, unconnected
 from isthmus.engine.steering import Steering
-from isthmus.engine.switch import SWITCH, halted
+from isthmus.engine.switch import SWITCH, halted, unfinished
 from isthmus.engine.upkeep import Upkeep
 from isthmus.errors import IsthmusError, LoopError, RivalError, SourceError, TargetError, WireError
 from isthmus.model import REGISTER, Flow, TopicPartition
@@ -176,7 +176,7 @@ class Driver:
         await admit(self._source, self._target, self.flow, self.dispatch.fence(), self.scene.note)
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
-        self._halted = halted(self.flow, self.view)
+        self._hear_switch()
         self._refuse_halt()
         self.steering.begin(until_caught_up=self._until_caught_up)
         await self._lease.acquire(self.view, take_over=self._take_over)
@@ -257,6 +257,11 @@ class Driver:
         finally:
             await self._hear_control()
             self._refuse_halt()
+
+    def _hear_switch(self) -> None:
+        self._halted = halted(self.flow, self.view)
+        if told := unfinished(self.flow, self.view):
+            self.scene.note(told, once=True)
 
     def _refuse_halt(self) -> None:
         if (reason := self._rival or self._halted) is not None:
@@ -382,7 +387,7 @@ class Driver:
             if key == "lease" and not self._lease.is_mine(value) and not value.get("released"):
                 self._rival = rival(self.flow, value)
             elif key == SWITCH:
-                self._halted = halted(self.flow, self.view)
+                self._hear_switch()
             elif key.startswith("wish/"):
                 self.steering.seen(key, record.offset)
             elif key.startswith("status/") and value.get("driver") == self._lease.driver:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.engine import control
@@ -122,7 +123,7 @@ class Fetcher:
                 if doubted := [want for want in wants if self._lane.tracks[want.tp].doubted]:
                     await self._prove(node, doubted)
                     continue
-                answers = await fetch(self._client, node, wants, self._limits_now())
+                answers = await fetch(self._client, node, wants, self._limits_now(wants))
             except BrokerUnreachable:
                 for want in wants:
                     self._lane.tracks[want.tp].doubt()
@@ -157,8 +158,11 @@ class Fetcher:
             if like is Likeness.other:
                 self._trouble(track, another_log(track, marks[answer.tp].last))
 
-    def _limits_now(self) -> Limits:
-        """A broker that has nothing to send must not hold the request for longer than a throttled topic has to wait."""
+    def _limits_now(self, wants: Sequence[Want]) -> Limits:
+        """A broker that has nothing to send must not hold the request for longer than a throttled topic has to wait;
+        nor at all, where we wait for its word that nothing has changed."""
+        if not all(self._lane.tracks[want.tp].heard for want in wants):
+            return self._limits._replace(wait_ms=0)
         soonest = min((debt for each in self._topics.values() if (debt := each.debt_s) > 0), default=None)
         if soonest is None:
             return self._limits
@@ -224,7 +228,7 @@ class Fetcher:
                 most = throttle.fetch_bytes(self._limits.partition_bytes, self._counts[tp.topic]) if throttle else 0
                 epoch = self._client.topics[tp.topic].partitions[tp.partition].leader_epoch
                 source_id = track.assignment.source_id
-                wants.append(Want(tp, source_id, track.position, epoch, track.last_epoch, most))
+                wants.append(Want(tp, source_id, track.position, epoch, track.reigns.newest.epoch, most))
         turn = self._rotation[node] = (self._rotation.get(node, -1) + 1) % max(1, len(wants))
         return wants[turn:] + wants[:turn]
 
@@ -241,7 +245,7 @@ class Fetcher:
         elif answer.error != codes.NONE:
             self._trouble(track, judge_fetch(track, answer, still_there=self._is_there(track)))
         elif answer.diverging is not None:
-            self._trouble(track, diverged(track, *answer.diverging))
+            self._parted(track, *answer.diverging)
         else:
             await self._data(track, answer)
 
@@ -252,7 +256,16 @@ class Fetcher:
             NO_ID,
         )
 
+    def _parted(self, track: Track, epoch: int, end: int) -> None:
+        """The source's log lost its end. What was fetched of that, and not sent yet, is as if it had never been."""
+        if (stop := diverged(track, epoch, end)) is None:
+            source = track.assignment.source
+            self._lane.follower.note(f"{source}: the source's log was truncated to {end}; nothing of that was copied")
+            track.unfetch()
+        self._trouble(track, stop)
+
     async def _data(self, track: Track, answer: Fetched) -> None:
+        track.heard = True
         track.end = answer.last_stable if answer.last_stable >= 0 else answer.high_watermark
         track.high_watermark = answer.high_watermark
         if not answer.records:
@@ -303,20 +316,27 @@ class Fetcher:
             self._trouble(track, above_end(track, high))
         else:
             track.strikes += 1
-            self._trouble(track, self._refused_epoch(track))
+            self._trouble(track, await self._refused_epoch(track))
 
-    @staticmethod
-    def _refused_epoch(track: Track) -> Stop | None:
+    async def _refused_epoch(self, track: Track) -> Stop | None:
         """The offset is there, but the leader refuses it: it does not know the leader epoch of what we read last.
 
-        Brokers forget the epochs of a log when messages of an old format are appended; where we have seen such
-        messages, the epoch is left out. Anywhere else it means that another history took our place: truncation.
+        Brokers forget the epochs of a log when messages of an old format are appended; where there are such messages,
+        the epoch is left out. Anywhere else it means that another history took our place: truncation.
         """
-        if track.strikes >= 3 and track.has_old_format:
-            track.last_epoch = -1
-        elif track.strikes >= _EPOCH_STRIKES and track.last_epoch >= 0:
+        if track.strikes >= 3 and (track.has_old_format or await self._is_old_format(track)):
+            track.reigns.note(-1, track.position - 1)
+        elif track.strikes >= _EPOCH_STRIKES and track.reigns.newest.epoch >= 0:
             return foreign_history(track)
         return None
+
+    async def _is_old_format(self, track: Track) -> bool:
+        """Whether what comes next is a message of an old format; they may have come since the last order."""
+        source = track.assignment.source
+        want = Want(source, track.assignment.source_id, track.position)
+        (answer,) = await fetch(self._client, self._client.leader(source), [want], ASK)
+        batches = find_batches(answer.records) if answer.error == codes.NONE else []
+        return bool(batches) and batches[0].magic < 2
 
     async def _gap(self, track: Track, log_start: int) -> None:
         if track.queue or track.sent != track.committed:

@@ -45,12 +45,12 @@ def take_in(
         if not batch.attributes & 0x20 and batch.count and batch.producer_id not in dropped:
             for unit in _units(track, fetched.records, batch, past):
                 track.push(unit)
-        track.last_epoch = batch.leader_epoch
+        track.reigns.note(batch.leader_epoch, batch.base_offset)
         track.add_mark(fetched.records, batch)
         track.skip_to(past)
     if batches and batches[-1].magic == 2:
         # Aborted batches at the end were not yielded, but their offsets are done with.
-        track.last_epoch = batches[-1].leader_epoch
+        track.reigns.note(batches[-1].leader_epoch, batches[-1].base_offset)
         track.skip_to(batches[-1].last_offset + 1)
 
 
@@ -93,6 +93,7 @@ def _take_legacy(track: Track, buffer: memoryview, batches: Sequence[Batch]) -> 
             break
         old.append(batch)
     for body, last_offset in convert(buffer, old, from_offset=track.position):
+        track.reigns.note(-1, track.position)
         for unit in _without(track, _own(last_offset + 1, body)):
             track.push(unit)
         track.skip_to(last_offset + 1)

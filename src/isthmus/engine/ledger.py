@@ -29,6 +29,7 @@ class Ledger(MarkedLog):
     def __init__(self, client: Client, topic: str, source_alias: str, connector: str) -> None:
         self.positions: dict[TopicPartition, int] = {}
         self.marks: dict[TopicPartition, str] = {}  # by what to know the source's logs again, where that is needed
+        self.epochs: dict[TopicPartition, str] = {}  # the leader's epoch of the last record copied, where it is known
         super().__init__(client, topic)
         self._alias = source_alias
         self._connector = connector
@@ -43,6 +44,7 @@ class Ledger(MarkedLog):
         if cuts and snapshot:
             self.positions = {TopicPartition(t, p): o for t, p, o in snapshot["positions"]}
             self.marks = {TopicPartition(t, p): mark for t, p, mark in snapshot.get("marks", ())}
+            self.epochs = {TopicPartition(t, p): epoch for t, p, epoch in snapshot.get("epochs", ())}
         self._scans = {tp.partition: Scan(cuts.get(tp.partition, starts[tp])) for tp in partitions}
 
     def snapshot(self) -> dict[str, Any]:
@@ -52,6 +54,7 @@ class Ledger(MarkedLog):
             "cuts": {str(number): scan.cut for number, scan in self._scans.items()},
             "positions": [[tp.topic, tp.partition, offset] for tp, offset in self.positions.items()],
             "marks": [[tp.topic, tp.partition, mark] for tp, mark in self.marks.items()],
+            "epochs": [[tp.topic, tp.partition, epoch] for tp, epoch in self.epochs.items()],
         }
 
     async def put(self, changes: Mapping[TopicPartition, int | None]) -> None:
@@ -96,12 +99,15 @@ class Ledger(MarkedLog):
             if not scan.supersedes(tp, record):
                 continue
             self.marks.pop(tp, None)
+            self.epochs.pop(tp, None)
             if position.offset is None:
                 self.positions.pop(tp, None)
                 continue
             self.positions[tp] = position.offset + 1
             if position.mark:
                 self.marks[tp] = position.mark
+            if position.epoch:
+                self.epochs[tp] = position.epoch
 
     def _source_of(self, record: Record) -> TopicPartition | None:
         position = parse_progress(record.key or b"", record.value)

@@ -32,6 +32,7 @@ class Assignment:
     strikes: int = 0  # refusals by the target that ended earlier orders: above 0, nothing is merged
     most_records: int = 0  # in one batch, where the target found larger ones too large; 0: no limit
     mark: str = ""  # of a batch copied before: the source's log must still hold it (`marks`)
+    epoch: str = ""  # of the leader that took the last record copied: the source's log must know it (`reigns`)
     letters: tuple[tuple[int, str], ...] = ()  # source offsets that go to the dead letters, and why
     given_up: tuple[Range, ...] = ()  # source offsets that an operator decided to pass over
 

@@ -29,6 +29,7 @@ from isthmus.engine.survey import (
     new_topics,
     refuse_nothing,
 )
+from isthmus.engine.switch import unfinished
 from isthmus.engine.sync import Change, SettingRules, missing_acls
 from isthmus.errors import BrokerRefused, SourceError, TargetError, WireError
 from isthmus.mm2.filters import choose, why_not
@@ -109,7 +110,7 @@ async def plan_flow(source: Client, target: Client, flow: Flow, view: ControlVie
         for each in internal_topics(flow)
         if each.topic.name not in (source if each.on == "source" else target).topics
     ]
-    problems: list[str] = []
+    problems = [left] if view and (left := unfinished(flow, view)) else []
     return Plan(
         flow=flow.name,
         source=flow.source.alias,

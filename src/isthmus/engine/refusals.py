@@ -10,6 +10,7 @@ from __future__ import annotations
 from isthmus.engine.orders import Range, Stop
 from isthmus.engine.packing import Packed
 from isthmus.engine.track import Track
+from isthmus.model import TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.fetch import Fetched
 from isthmus.wire.produce import Landed
@@ -131,15 +132,24 @@ def judge_fetch(track: Track, fetched: Fetched, *, still_there: bool) -> Stop | 
     )
 
 
-def diverged(track: Track, epoch: int, end: int) -> Stop:
-    """The source's log was cut below what we have copied: records on the target are no longer on the source."""
+def diverged(track: Track, epoch: int, end: int) -> Stop | None:
+    """The source's log was cut below what we have copied: records on the target are no longer on the source.
+
+    None: it was cut behind that. What only waits to be written does not count.
+    """
+    cut = track.reigns.newest.cut(epoch, end)
+    return truncated(track.assignment.source, epoch, cut, track.sent) if cut < track.sent else None
+
+
+def truncated(source: TopicPartition, epoch: int, cut: int, copied: int) -> Stop:
+    """`cut`: where the log and our copy part."""
     return Stop(
-        source=track.assignment.source,
+        source=source,
         code="TRUNCATED",
-        message=f"the source's log was truncated: epoch {epoch} ends at {end}, we had copied up to {track.position}",
+        message=f"the source's log was truncated at {cut} (leader epoch {epoch}), we had copied up to {copied}",
         hint="an unclean leader election lost records on the source; the target keeps what it has: "
-        f"see `isthmus resolve FILE --topic {track.assignment.source.topic}`",
-        lost=(end, track.position),
+        f"see `isthmus resolve FILE --topic {source.topic}`",
+        lost=(cut, copied),
     )
 
 
@@ -148,7 +158,8 @@ def foreign_history(track: Track) -> Stop:
     return Stop(
         source=track.assignment.source,
         code="TRUNCATED",
-        message=f"the source does not know leader epoch {track.last_epoch} of what we copied before {track.position}",
+        message=f"the source does not know leader epoch {track.reigns.newest.epoch} of what we copied before "
+        f"{track.position}",
         hint="an unclean leader election replaced records on the source; the target keeps what it has: "
         f"see `isthmus resolve FILE --topic {track.assignment.source.topic}`",
     )

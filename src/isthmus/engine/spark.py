@@ -27,7 +27,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import InheritableThread, SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -40,6 +40,8 @@ from isthmus.security import SEAL_VARIABLE, has_seal_key, holds_secret, make_sea
 if TYPE_CHECKING:
     from isthmus.engine.orders import Order, Receipt
     from isthmus.model import Flow
+
+_T = TypeVar("_T")
 
 _LOG4J = """status = off
 rootLogger.level = warn
@@ -92,6 +94,10 @@ class Spark:
         """Whether orders can still be run: the JVM is there, and nobody has stopped the context in it."""
         return not self._stopped and (self._jvm is None or self._jvm.poll() is None)
 
+    @property
+    def jvm_pid(self) -> int | None:
+        return None if self._jvm is None else self._jvm.pid
+
     def last_words(self) -> str:
         """The end of what the JVM wrote to its console, which is a file."""
         return _tail(Path(self._folder.name) / "jvm.out")
@@ -138,6 +144,15 @@ class Spark:
         finally:
             self._groups.discard(group)
         return results[0]
+
+    def grouped(self, group: str, text: str, work: Callable[[], _T]) -> _T:
+        """Jobs that this work starts belong to a group, so that they can be cancelled."""
+        self._groups.add(group)
+        try:
+            self.context.setJobGroup(group, text, False)
+            return work()
+        finally:
+            self._groups.discard(group)
 
     def _is_stopped(self) -> bool:
         """A master that removes the application stops its context, and the JVM lives on."""

@@ -47,7 +47,7 @@ class Switch:
     places: Mapping[TopicPartition, Place] = field(default_factory=dict)
     steps: tuple[tuple[str, int], ...] = ()
     never_crossed: str = ""  # what a failback does with it
-    fenced: bool = False  # writers were shut out of the source by access rules
+    fenced: bool = False  # writers are shut out of the source by access rules, or are about to be
     heard_ms: int = 0  # when the source was last heard of, if it did not answer
 
     @property
@@ -60,6 +60,11 @@ class Switch:
         return self.phase == DRAINING or (
             self.phase == FROZEN and self.kind == "switchover" and not self.done("freeze")
         )
+
+    @property
+    def shuts_out(self) -> bool:
+        """Whether our access rules may be on the source."""
+        return self.fenced and self.phase != RETURNED
 
     def done(self, step: str) -> bool:
         return any(name == step for name, _ in self.steps)
@@ -106,13 +111,26 @@ def switch_of(view: ControlView) -> Switch | None:
     )
 
 
+def unfinished(flow: Flow, view: ControlView) -> str:
+    """What a change of sides has left for somebody to end or to take back; empty: nothing."""
+    switch = switch_of(view)
+    if switch is None or not (switch.is_open or switch.shuts_out):
+        return ""
+    began = f"a {switch.kind} by {switch.by} has begun and is not done" if switch.is_open else "clients changed sides"
+    shut = f"writers are shut out of {flow.source.alias} by access rules (DENY WRITE)" if switch.shuts_out else ""
+    way_back = "`isthmus failback FILE` lets them in again"
+    if switch.is_open:
+        way_back = "`isthmus failover FILE` goes on with it, with --abandon it takes everything back"
+    return "; ".join(filter(None, (began, shut, way_back)))
+
+
 def halted(flow: Flow, view: ControlView) -> RivalError | None:
     """The reason why this flow may not copy now."""
     switch = switch_of(view)
     if switch is None or not switch.is_halted:
         return None
     words = {
-        FROZEN: ("is being failed over", "`isthmus failover` goes on with it"),
+        FROZEN: ("is being failed over", unfinished(flow, view) or "`isthmus failover` goes on with it"),
         SWITCHED: ("was failed over", "`isthmus failback` brings clients back and lets it go on"),
         RETURNING: ("is being failed back", "`isthmus failback` goes on with it"),
     }

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from isthmus.engine.marks import Mark, mark_of, parse_mark
 from isthmus.engine.orders import Assignment, Stop
+from isthmus.engine.reigns import Reigns, parse_reign
 from isthmus.engine.strangers import Tide
 from isthmus.wire.batch import Batch, Body
 
@@ -41,7 +42,8 @@ class Track:
         self.persisted = assignment.offset  # what the progress topic says, to know when to say more
         self.queue: collections.deque[Unit] = collections.deque()
         self.queued_bytes = 0
-        self.last_epoch = -1  # leader epoch of the last batch fetched
+        self.reigns = Reigns(parse_reign(assignment.epoch))  # leader epochs of what was read
+        self.heard = False  # the leader has answered in this order, and its log goes on where we are
         self.has_old_format = False  # message formats 0 or 1 were seen in this log
         self.end = -1  # last stable offset, as last heard
         self.high_watermark = -1
@@ -92,6 +94,7 @@ class Track:
         """Offsets that may not even be readable are not asked for."""
         for first, past in self.given_up:
             if first <= self.position < past:
+                self.reigns.note(-1, self.position)
                 self.skip_to(past)
 
     def gives_up(self, first: int, past: int) -> bool:
@@ -102,6 +105,7 @@ class Track:
         """When nothing waits and nothing is in the open transaction, what was skipped is done."""
         if not self.queue and self.sent == self.committed:
             self.sent = self.committed = self.position
+            self.reigns.forget_below(self.committed)
             self.drop_marks()
 
     def send(self, runs: tuple[tuple[int, int], ...]) -> None:
@@ -121,6 +125,7 @@ class Track:
     def commit(self) -> None:
         """What was sent is committed."""
         self.committed = self.sent
+        self.reigns.forget_below(self.committed)
         self.drop_marks()
         self.runs += self._landing
         self._landing = []
@@ -135,7 +140,7 @@ class Track:
         self.queue.clear()
         self.queued_bytes = 0
         self.sent = self.position = self.committed
-        self.last_epoch = -1
+        self.reigns.forget_from(self.committed)
         self.next_base = -1
         self.tide.forget()
         self.marks.clear()
@@ -147,11 +152,16 @@ class Track:
 
     def cease(self, stop: Stop) -> None:
         """Stop fetching. What the open transaction holds of it stays there, and its progress with it (I1)."""
+        self.unfetch()
+        self.stop = stop
+
+    def unfetch(self) -> None:
+        """Forget what waits to be written; it will be fetched again."""
         self.queue.clear()
         self.queued_bytes = 0
         self.position = self.sent
+        self.reigns.forget_from(self.sent)
         self.marks = collections.deque(mark for mark in self.marks if mark.last < self.sent)
-        self.stop = stop
 
     # -- marks (I5, where topics cannot be fetched by id) ----------------------------------------
 
@@ -191,4 +201,5 @@ class Track:
 
     @property
     def caught_up(self) -> bool:
-        return self.stop is not None or (0 <= self.assignment.until <= self.committed)
+        """A position says nothing about a log that was cut and written again: its leader must have answered."""
+        return self.stop is not None or (self.heard and 0 <= self.assignment.until <= self.committed)

@@ -211,8 +211,9 @@ class Writer:
             # Also of one that has stopped meanwhile: what is in the transaction needs its progress there (I1).
             if track.sent > max(track.persisted, 0):
                 key, number = self._key(track.assignment.source)
-                mark = track.mark_below(track.sent)
-                grouped.setdefault(number, []).append((key, progress_value(track.sent - 1, str(mark or ""))))
+                mark, reign = track.mark_below(track.sent), track.reigns.below(track.sent)
+                value = progress_value(track.sent - 1, str(mark or ""), str(reign))
+                grouped.setdefault(number, []).append((key, value))
                 self._reaching[track] = track.sent
         now_ms = int(time.time() * 1000)
         parcels = []

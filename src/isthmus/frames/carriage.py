@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from isthmus.engine.spark import Spark
 from isthmus.errors import BadRecord, IsthmusError, MachineError
 from isthmus.frames import writing
 from isthmus.frames.placing import PLACED
@@ -33,16 +34,18 @@ if TYPE_CHECKING:
 Tasks = tuple[tuple[Range, ...], ...]
 _OURS = re.compile(r"isthmus\.errors\.(\w+): (.*)")
 _LOST = re.compile(
-    r"Python worker exited unexpectedly|ExecutorLostFailure|cancelled|SparkContext was shut down|executor"
+    r"Python worker exited unexpectedly|ExecutorLostFailure|SparkContext was shut down|[Jj]ob \S+ (was )?cancelled|"
+    r"EOFException|SocketException"
 )
 
 
 class Carriage:
     """The DataFrames of one flow."""
 
-    def __init__(self, spark: SparkSession, flow: Flow, width: int) -> None:
+    def __init__(self, spark: Spark, session: SparkSession, flow: Flow, width: int) -> None:
         self.transform = flow.transform or Transform()
-        self._transformer = Transformer(spark, self.transform, flow.name)
+        self._spark, self._flow = spark, flow.name
+        self._transformer = Transformer(session, self.transform, flow.name)
         self._session = self._transformer.session
         self._session.conf.set("spark.sql.session.timeZone", "UTC")
         self._session.conf.set("spark.sql.shuffle.partitions", str(width))
@@ -56,7 +59,7 @@ class Carriage:
         if self.shape.together:
             rows = rows.mapInArrow(partial(writing.place, ticket), PLACED)
             rows = rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
-        return _slips(rows.mapInArrow(partial(writing.write, ticket), writing.SLIPS))
+        return self._slips(rows.mapInArrow(partial(writing.write, ticket), writing.SLIPS), "batch")
 
     def bring_together(self) -> None:
         """Two tasks wrote one partition: Spark moved rows in a way that was not foreseen."""
@@ -66,10 +69,17 @@ class Carriage:
         """Why these ranges cannot be written, or nothing; nothing is sent."""
         try:
             rows = self._transformer.apply(self._records(ranges))
-            slips = _slips(rows.mapInArrow(partial(writing.judge, ticket), writing.SLIPS))
+            slips = self._slips(rows.mapInArrow(partial(writing.judge, ticket), writing.SLIPS), "halves")
         except BadRecord as bad:
             return bad.message
         return next((slip.error.message for slip in slips if slip.error is not None), "")
+
+    def _slips(self, frame: DataFrame, what: str) -> list[Slip]:
+        try:
+            rows = self._spark.grouped(f"{self._flow} {what}", f"{self._flow}: {what}", frame.collect)
+        except Exception as error:  # noqa: BLE001 - Py4J raises what it likes
+            raise _judged(error) from None
+        return [pickle.loads(row["slip"]) for row in rows]  # noqa: S301 - from our own tasks
 
     def _records(self, ranges: Sequence[Range]) -> DataFrame:
         tasks = shared(ranges, self._width)
@@ -98,13 +108,6 @@ def _read(source: Cluster, tasks: Tasks, ids: Iterator[pa.RecordBatch]) -> Itera
             for wanted in tasks[number]:
                 for part in read(source, wanted):
                     yield record_batch(part, wanted.tp)
-
-
-def _slips(frame: DataFrame) -> list[Slip]:
-    try:
-        return [pickle.loads(row["slip"]) for row in frame.collect()]  # noqa: S301 - from our own tasks
-    except Exception as error:  # noqa: BLE001 - Py4J raises what it likes
-        raise _judged(error) from None
 
 
 def _judged(error: Exception) -> IsthmusError:

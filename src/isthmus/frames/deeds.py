@@ -73,7 +73,7 @@ class Deeds:
     def who(self) -> Identity:
         return self._identities[self._turn]
 
-    async def begin(self, places: Mapping[str, Place], since: int) -> Ticket:
+    async def begin(self, places: Mapping[str, Place], since: int, batch_bytes: int) -> Ticket:
         """A ticket for the next transaction. `since`: the end of the topic of claims before it."""
         terms = self._terms
         self._number += 1
@@ -89,6 +89,7 @@ class Deeds:
             claims=Claims(topic=terms.claims_topic, since=since),
             codec=terms.codec,
             timeout_ms=terms.timeout_ms,
+            batch_bytes=batch_bytes,
             sequences=dict(self._sequences[self._turn]),
         )
 

@@ -37,11 +37,11 @@ class FlowDeeds(Deeds):
         self._register = Register(client)
         self._recorded = {who.producer_id for who in order.identities}
 
-    async def begin(self, places: Mapping[str, Place], since: int) -> Ticket:
+    async def begin(self, places: Mapping[str, Place], since: int, batch_bytes: int) -> Ticket:
         if self.who.producer_id not in self._recorded and self._order.origin is not None:
             await self._register.record([self.who.producer_id], self._order.origin)
             self._recorded.add(self.who.producer_id)
-        return await super().begin(places, since)
+        return await super().begin(places, since, batch_bytes)
 
     async def commit(
         self, slips: Sequence[Slip], reached: Mapping[TopicPartition, int], letters: Sequence[Letter]

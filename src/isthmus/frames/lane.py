@@ -30,23 +30,27 @@ from isthmus.frames.poison import first_bad, record_at
 from isthmus.frames.ranges import Range, admitted
 from isthmus.frames.routes import Routes
 from isthmus.frames.tickets import Slip, Ticket
+from isthmus.frames.writing import LARGE
 from isthmus.model import TopicPartition, Transform
 from isthmus.wire import codes
 from isthmus.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from isthmus.wire.rows import BATCH_BYTES
 
 _PAUSE_S = 0.1
 _FIRST_BATCH = 50_000
 _SHORT_S, _LONG_S = 2.0, 8.0  # batches grow while they are quicker, and shrink when they are slower
 _STRIKES = 3
+_SMALLER = 16
 
 Ends = dict[TopicPartition, int]
 
 
 @dataclass(slots=True)
 class Memory:
-    """What outlives an order: records that the transform fails on, the size of batches, claims to be taken away."""
+    """What outlives an order: records that the transform fails on, sizes that were found, claims to be taken away."""
 
     most: int = _FIRST_BATCH
+    batch_bytes: int = BATCH_BYTES
     poison: dict[TopicPartition, dict[int, str]] = field(default_factory=dict)
     claims: list[str] = field(default_factory=list)
 
@@ -59,6 +63,7 @@ class RecordsLane(Lane):
         self._carriage = carriage
         self._memory = memory
         self._transform = order.flow.transform or Transform()
+        self._lettering = self._transform.on_error == DEAD_LETTER and order.dead_letters_id is not None
         self._deeds = FlowDeeds(self.target, order, self.writer.tally)
         self._routes = Routes(self.target, order)
 
@@ -118,6 +123,7 @@ class RecordsLane(Lane):
 
     async def _place(self, track: Track, start: int, end: int) -> None:
         """Where a partition stands between the edges of its log."""
+        track.heard = True
         if track.position < 0:
             track.skip_to(start)
         track.pass_given_up()
@@ -128,7 +134,7 @@ class RecordsLane(Lane):
             if track.strikes >= _STRIKES:
                 self._stop(track, above_end(track, end))
         else:
-            track.strikes = 0
+            track.strikes, track.heard = 0, True
         track.end = end
 
     async def _gap(self, track: Track, start: int) -> None:
@@ -138,11 +144,13 @@ class RecordsLane(Lane):
 
     def _limit(self, track: Track) -> int:
         """Up to the next record that the transform fails on, where that stops its partition."""
-        bad = [at for at in self._poisoned(track.assignment.source) if at >= track.position]
-        if self._transform.on_error == DEAD_LETTER or not bad:
+        known = self._poisoned(track.assignment.source)
+        bad = [at for at in known if at >= track.position]
+        if self._lettering or not bad:
             return track.end
         if min(bad) == track.position:
-            self._stop(track, _poison_stop(track, self._poisoned(track.assignment.source)[track.position]))
+            # Forgotten at once: whoever wants it tried again, has it tried again.
+            self._stop(track, _poison_stop(track, known.pop(track.position)))
         return min(track.end, *bad)
 
     def _poisoned(self, source: TopicPartition) -> dict[int, str]:
@@ -164,7 +172,7 @@ class RecordsLane(Lane):
         began = time.monotonic()
         ranges = [piece for tp, end in ends.items() for piece in self._pieces(self.tracks[tp], end)]
         letters = await self._letters(ends)
-        ticket = await self._deeds.begin(self._routes.places, await self.journal.end())
+        ticket = await self._deeds.begin(self._routes.places, await self.journal.end(), self._memory.batch_bytes)
         try:
             slips = await asyncio.to_thread(self._carriage.write, ticket, ranges) if ranges else []
             self._memory.claims += [slip.claim for slip in slips if slip.claim]
@@ -172,8 +180,7 @@ class RecordsLane(Lane):
             if not unknown:
                 await self._deeds.commit(slips, ends, letters)
         except BadRecord as bad:
-            await self._find_poison(ticket, ranges, bad)
-            await self._deeds.abort()
+            await self._blame(ticket, ranges, bad)
         except Overlap:
             self._carriage.bring_together()
             await self._deeds.abort()
@@ -223,11 +230,28 @@ class RecordsLane(Lane):
         elif seconds < _SHORT_S and slips:
             self._memory.most = min(self._transform.most_records, self._memory.most * 2)
 
+    async def _blame(self, ticket: Ticket, ranges: Sequence[Range], bad: BadRecord) -> None:
+        """Give the batch up and learn from it; under the first protocol giving up ends the order, so it comes last."""
+        if self.order.second_protocol:
+            await self._deeds.abort()
+        if not self._is_made_smaller(bad):
+            await self._find_poison(ticket, ranges, bad)
+        if not self.order.second_protocol:
+            await self._deeds.abort()
+
+    def _is_made_smaller(self, bad: BadRecord) -> bool:
+        """The target's limit is on batches as it stores them: they are made smaller until each has one record."""
+        if bad.code != LARGE or self._memory.batch_bytes <= 1:
+            return False
+        self._memory.batch_bytes = max(1, self._memory.batch_bytes // _SMALLER)
+        return True
+
     async def _find_poison(self, ticket: Ticket, ranges: Sequence[Range], bad: BadRecord) -> None:
         """Which records it was, by trying halves; nothing of it is sent."""
         found = await asyncio.to_thread(first_bad, lambda part: self._carriage.judge(ticket, part), ranges)
-        if not found:
-            raise bad  # all of them together fail, and none alone: not a record's fault
+        for tp in {each.tp for each in ranges} if not found else ():
+            # Together they fail, and none alone: which one it is cannot be told, so all of them stand still.
+            self._stop(self.tracks[tp], _poison_stop(self.tracks[tp], f"{bad}, which no record alone explains"))
         for tp, (at, reason) in found.items():
             self._memory.poison.setdefault(tp, {})[at] = reason
             self.follower.note(f"{tp}: the transform fails at offset {at}: {reason}")

@@ -22,7 +22,10 @@ from isthmus.frames import jsons
 from isthmus.mm2.filters import TopicFilter, split_list
 from isthmus.model import SECURITY_SETTINGS, Cluster, TopicPartition
 
+ANSWER_BYTES = 4 << 20
 _PREFIX = "kafka."
+_ANSWER_SIZES = ("max.partition.fetch.bytes", "fetch.max.bytes")  # one partition is asked for at a time
+_MOST_BYTES = 2**31 - 1
 _SELECTIONS = ("assign", "subscribe", "subscribePattern")
 _OF_A_STREAM = ("maxOffsetsPerTrigger",)
 _OF_A_BATCH = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
@@ -82,14 +85,16 @@ class Options:
     least_tasks: int = 0
     fail_on_loss: bool = True
     headers: bool = False
+    answer_bytes: int = ANSWER_BYTES  # most that a broker sends at once, unless one batch is larger
 
 
 def read_options(given: Mapping[str, str], streaming: bool) -> Options:
     """The options of a batch or of a stream."""
     options = {name.lower(): str(value) for name, value in given.items()}
     _refuse_unknown(options, streaming)
+    cluster = read_cluster(options)
     return Options(
-        cluster=read_cluster(options),
+        cluster=cluster,
         selection=_selection(options),
         start=_start(options, streaming),
         end=_end(options),
@@ -97,6 +102,7 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
         least_tasks=_number(options, "minPartitions"),
         fail_on_loss=truth(options, "failOnDataLoss", True),
         headers=truth(options, "includeHeaders", False),
+        answer_bytes=_answer_bytes(cluster.settings),
     )
 
 
@@ -181,6 +187,15 @@ def _refuse_settings(settings: Mapping[str, str]) -> None:
             raise wrong(
                 f"{_PREFIX}security.protocol", f"it is missing, so `{_PREFIX}{name}` would have no effect", hint
             )
+
+
+def _answer_bytes(settings: Mapping[str, str]) -> int:
+    """The smaller one, where both are set."""
+    given = {name: settings[name].strip() for name in _ANSWER_SIZES if name in settings}
+    for name, text in given.items():
+        if not text.isdecimal() or not 1 <= int(text) <= _MOST_BYTES:
+            raise wrong(_PREFIX + name, f"it is no number of bytes from 1 to {_MOST_BYTES}")
+    return min(map(int, given.values()), default=ANSWER_BYTES)
 
 
 # --- what to read ----------------------------------------------------------------------------

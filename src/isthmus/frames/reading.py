@@ -1,9 +1,9 @@
 """One range of one partition as columns, for a task: the next answer is on its way while one is decoded.
 
 Owns asking, and what is done when records are not there any more. Must stay true: what comes out are the committed
-records of [low, end) in order, each once; the topic read is the one with the planned id; memory is bounded by two
-answers of `_LIMITS` and one part of columns, whatever the topic's size. An error of a broker that heals is asked again
-for a while; all others are raised.
+records of [low, end) in order, each once; the topic read is the one with the planned id; memory is bounded, whatever
+the topic's size: three answers (one that was decoded, one that is, one that comes), a desk, and one part of columns. An
+error of a broker that heals is asked again for a while; all others are raised.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import NamedTuple
 from isthmus.errors import BrokerRefused, BrokerUnreachable, SourceError
 from isthmus.frames.loop import Loop
 from isthmus.frames.offsets import earliest, judge
+from isthmus.frames.options import ANSWER_BYTES
 from isthmus.frames.ranges import Loss, Range
 from isthmus.model import NO_ID, Cluster
 from isthmus.wire import codes
 from isthmus.wire.batch import Batch, find_batches
 from isthmus.wire.cluster import Client
-from isthmus.wire.columns import Columns, columns_of
+from isthmus.wire.columns import Columns, Desk, columns_of
 from isthmus.wire.fetch import Fetched, Limits, Want, fetch, fetches_by_id
 
-_LIMITS = Limits(max_bytes=8 << 20, partition_bytes=4 << 20, wait_ms=500)
+_WAIT_MS = 500
 _PATIENCE_S = 60.0
 _HEALS = codes.MOVING | {codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID}  # the last two: a broker that hears late
 
@@ -36,14 +37,21 @@ class _Answer(NamedTuple):
     low: int  # what is below was given out before
 
 
-def read(cluster: Cluster, wanted: Range, *, headers: bool = True, fail_on_loss: bool = True) -> Iterator[Columns]:
+def read(
+    cluster: Cluster,
+    wanted: Range,
+    *,
+    headers: bool = True,
+    fail_on_loss: bool = True,
+    answer_bytes: int = ANSWER_BYTES,
+) -> Iterator[Columns]:
     """All parts of the range; brokers are asked in a thread of its own."""
     with closing(Loop()) as loop:
-        asking = _Asking(Client(cluster), wanted, fail_on_loss)
+        asking, desk = _Asking(Client(cluster), wanted, fail_on_loss, answer_bytes), Desk()
         try:
             loop.run(asking.start())
             while (answer := loop.run(asking.next())) is not None:
-                yield from columns_of(answer.fetched, answer.low, wanted.end, headers, answer.batches)
+                yield from columns_of(answer.fetched, answer.low, wanted.end, headers, answer.batches, desk)
         finally:
             loop.run(asking.close())
 
@@ -51,8 +59,9 @@ def read(cluster: Cluster, wanted: Range, *, headers: bool = True, fail_on_loss:
 class _Asking:
     """Answers of one partition, in order, the next one asked for before this one is given out."""
 
-    def __init__(self, client: Client, wanted: Range, fail_on_loss: bool) -> None:
+    def __init__(self, client: Client, wanted: Range, fail_on_loss: bool, answer_bytes: int) -> None:
         self._client, self._wanted, self._fail_on_loss = client, wanted, fail_on_loss
+        self._limits = Limits(max_bytes=answer_bytes, partition_bytes=answer_bytes, wait_ms=_WAIT_MS)
         self._at = wanted.low
         self._coming: asyncio.Task[Fetched] | None = None
 
@@ -127,7 +136,7 @@ class _Asking:
             raise BrokerUnreachable(f"{tp} has no leader", where=f"cluster {self._client.cluster.alias}")
         topic_id = self._wanted.topic_id if fetches_by_id(self._client) else NO_ID
         want = Want(tp, topic_id, at)
-        return (await fetch(self._client, node, [want], _LIMITS))[0]
+        return (await fetch(self._client, node, [want], self._limits))[0]
 
     async def _look_again(self) -> None:
         """Where the leader is now. A topic that was made anew has the name, but not the records."""

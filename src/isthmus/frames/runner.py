@@ -25,6 +25,7 @@ class Transforming:
     """A LaneRunner: what has no transform is none of its business."""
 
     def __init__(self, spark: Spark, flows: Sequence[Flow], note: Callable[[str], None]) -> None:
+        self._spark = spark
         self._session = SparkSession(spark.context)
         self._local = spark.context.master.startswith("local")
         self._note = note
@@ -36,6 +37,7 @@ class Transforming:
         if carriage is None or carriage.transform != order.flow.transform:
             carriage = await asyncio.to_thread(self._carriage, order.flow)
             self._carriages[order.flow.name] = carriage
+            self._memories.pop(order.flow.name, None)  # what the old one failed on tells nothing
         memory = self._memories.setdefault(order.flow.name, Memory())
         return await RecordsLane(order, carriage, memory).run(uuid.uuid4().hex[:8])
 
@@ -49,7 +51,7 @@ class Transforming:
             )
         wanted = flow.transform.tasks if flow.transform else 0
         cores = os.cpu_count() or 1 if self._local else self._session.sparkContext.defaultParallelism
-        carriage = Carriage(self._session, flow, max(1, wanted or cores))
+        carriage = Carriage(self._spark, self._session, flow, max(1, wanted or cores))
         for warning in carriage.shape.warnings:
             self._note(warning)
         return carriage

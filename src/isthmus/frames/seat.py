@@ -29,11 +29,13 @@ from isthmus.wire.admin import NewTopic
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
 from isthmus.wire.records import encode_records
+from isthmus.wire.rows import BATCH_BYTES
 from isthmus.wire.transaction import Identity, end, speaks_second_protocol
 
 _REQUEST_TIMEOUT_MS = 30_000
 _REPLICAS = 3
 _PROGRESS = TopicPartition(SINKS, 0)
+_SMALLER = 16
 _IDLE_S = 3600.0  # brokers forget an id that was not used for days
 _WORN = 500  # transactions under TV1, where claims can be taken away after a fence only
 
@@ -52,6 +54,7 @@ class Seat:
         self._second = False
         self._used = 0
         self._touched = 0.0
+        self._batch_bytes = BATCH_BYTES
         self.log = SinkLog(self._client, query)
 
     @property
@@ -159,7 +162,7 @@ class Seat:
     async def begin(self) -> Ticket:
         places = await self.places()
         since = await self._journal.end()
-        return await self._writing.begin(places, since)
+        return await self._writing.begin(places, since, self._batch_bytes)
 
     async def commit(self, slips: Sequence[Slip], turn: Turn) -> None:
         """Rows and progress as one; under TV2 the claims go with them, because the epoch does."""
@@ -171,6 +174,11 @@ class Seat:
         self.log.remember(turn)
         self._used += 1
         self._touched = time.monotonic()
+
+    def makes_smaller(self) -> bool:
+        """The target's limit is on batches as it stores them: they are made smaller until each has one record."""
+        before, self._batch_bytes = self._batch_bytes, max(1, self._batch_bytes // _SMALLER)
+        return self._batch_bytes < before
 
     async def leave(self) -> None:
         """Give up what is open, as far as that can be done; the next batch begins with a fence."""

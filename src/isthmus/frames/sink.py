@@ -37,6 +37,7 @@ from isthmus.frames.seat import Seat
 from isthmus.frames.sink_options import read_sink_options
 from isthmus.frames.standing import QUERY, Turn, is_written
 from isthmus.frames.tickets import Slip
+from isthmus.frames.writing import LARGE
 
 _QUERY_ID = "sql.streaming.queryId"  # of the thread that Spark calls us in; it lives in the checkpoint
 _TRIES, _PAUSE_S = 4, 0.5
@@ -130,6 +131,9 @@ class KafkaSink:
                 if error.code not in _AGAIN or not left:
                     raise
                 time.sleep(_PAUSE_S)
+            except BadRecord as error:
+                if error.code != LARGE or not self._seat.makes_smaller():
+                    raise
             except RivalError as error:
                 self._rival = error  # it stays so: two drivers that fence each other would never end
                 raise
@@ -174,8 +178,8 @@ class KafkaSink:
     def _named(self, error: IsthmusError) -> IsthmusError:
         """What to do about it, for a sink."""
         if isinstance(error, BadRecord):
-            hint = "each row needs a topic, and a partition that is there, or NULL"
-            return BadRecord(error.message, where=self._where, hint=hint)
+            hint = "each row needs a topic, and a partition that is there, or NULL; the target's settings must allow it"
+            return BadRecord(error.message, where=self._where, hint=hint, code=error.code)
         if isinstance(error, OrderVoid) and not error.hint:
             hint = "if its tasks write for longer than that, raise kafka.transaction.timeout.ms"
             return OrderVoid(error.message, where=error.where, hint=hint, code=error.code)

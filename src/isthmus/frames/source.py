@@ -91,7 +91,14 @@ def _rows(given: Given, streaming: bool, task: InputPartition) -> Iterator[pa.Re
 
     with _telling():
         options = read_options(given, streaming)
-        for part in read(options.cluster, wanted, headers=options.headers, fail_on_loss=options.fail_on_loss):
+        parts = read(
+            options.cluster,
+            wanted,
+            headers=options.headers,
+            fail_on_loss=options.fail_on_loss,
+            answer_bytes=options.answer_bytes,
+        )
+        for part in parts:
             yield record_batch(part, wanted.tp)
 
 

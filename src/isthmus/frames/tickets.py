@@ -44,6 +44,7 @@ class Ticket:
     claims: Claims
     codec: int
     timeout_ms: int
+    batch_bytes: int  # most plain bytes of one batch of records
     sequences: Mapping[TopicPartition, int] = field(default_factory=dict)  # where they are not 0
 
 

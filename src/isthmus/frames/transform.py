@@ -39,7 +39,12 @@ TYPES: dict[str, Callable[[str], bool]] = {
     "offset": ("bigint", "int", "void").__contains__,
 }
 _QUERY = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
-_EXCHANGE = re.compile(r"(?<!Broadcast)Exchange ")
+# Of a plan: these leave every row in the task that read it, and in its order. All else may move rows, joins too: Spark
+# may well send the records to the other side of one.
+_STILL = re.compile(
+    r"Project|Filter|Generate|WholeStageCodegen.*|InputAdapter|ColumnarToRow|Scan ExistingRDD|LocalTableScan|Range|"
+    r"(Arrow|Batch)EvalPython|MapIn(Arrow|Pandas)|SerializeFromObject|DeserializeToObject|MapElements"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class Transformer:
         self._refuse_unfit(found.schema)
         plan = found._jdf.queryExecution()
         kept = _same(records, found, "topic") and _same(records, found, "partition")
-        together = not kept or bool(_EXCHANGE.search(plan.executedPlan().toString()))
+        together = not kept or not _is_still(plan.executedPlan())
         warnings = () if plan.analyzed().deterministic() else (f"{self._where}: it does not always give the same",)
         return Shape(together, warnings)
 
@@ -129,6 +134,13 @@ class Transformer:
 
     def _wrong(self, what: str, hint: str = "see docs/transforms.md") -> ConfigError:
         return ConfigError(what, where=self._where, hint=hint, code="TRANSFORM")
+
+
+def _is_still(node: Any) -> bool:
+    """Whether no step of a physical plan moves rows."""
+    children = node.children()
+    below = (_is_still(children.apply(at)) for at in range(children.size()))
+    return bool(_STILL.fullmatch(node.nodeName())) and all(below)
 
 
 def _same(before: DataFrame, after: DataFrame, column: str) -> bool:

@@ -17,11 +17,13 @@ from pyspark import TaskContext
 
 from isthmus.engine import control
 from isthmus.engine.outbox import Outbox, Refused, swallowed
-from isthmus.errors import IsthmusError, OrderVoid, TargetError
+from isthmus.engine.refusals import TOO_LARGE
+from isthmus.errors import BadRecord, IsthmusError, OrderVoid, TargetError
 from isthmus.frames.loop import Loop
 from isthmus.frames.placing import UnknownTopics, makers, placed, rows_of, shares
 from isthmus.frames.tickets import Slip, Ticket
 from isthmus.model import TopicPartition
+from isthmus.wire import codes
 from isthmus.wire.batch import Stamp, next_sequence, seal
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
@@ -29,6 +31,8 @@ from isthmus.wire.produce import Landed, Parcel
 from isthmus.wire.rows import bodies
 
 SLIPS = "slip binary"
+LARGE = "TOO_LARGE"
+_HEALS = codes.MOVING | {codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID, codes.CONCURRENT_TRANSACTIONS}
 
 
 def write(ticket: Ticket, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -109,7 +113,8 @@ class _Task:
         rows = rows_of(batch)
         self._makers |= makers(batch)
         waiting = [
-            (share, bodies(rows, share.chosen, self._ticket.codec)) for share in shares(batch, self._ticket.places)
+            (share, bodies(rows, share.chosen, self._ticket.codec, self._ticket.batch_bytes))
+            for share in shares(batch, self._ticket.places)
         ]
         if not self._claim:
             self._loop.run(self._begin())
@@ -177,5 +182,11 @@ class _Task:
         self._floors[result.tp] = result.base_offset + count
 
 
-def _not_taken(refused: Refused) -> TargetError:
-    return TargetError(f"the target did not take a batch: {refused}", code="TARGET_REFUSED")
+def _not_taken(refused: Refused) -> IsthmusError:
+    """What heals is tried again with the whole batch; what does not is told as the fault of records."""
+    if all(result.error in _HEALS for result in refused.results):
+        return TargetError(f"the target did not take a batch: {refused}", code="TARGET_REFUSED")
+    too_large = any(result.error in TOO_LARGE for result in refused.results)
+    what = "; ".join(f"{codes.name(result.error)} {result.message}".strip() for result in refused.results[:2])
+    where = f"on the target: {refused.results[0].tp}"
+    return BadRecord(f"the target refuses records: {what}", where=where, code=LARGE if too_large else "")

@@ -24,7 +24,7 @@ _LONGS = range(1 << 63)
 class Position:
     """One decoded record. `offset` None means that the position was reset: start at the beginning.
 
-    `mark` is our own addition, which MirrorMaker 2 reads over: see `progress_value`.
+    `mark` and `epoch` are our own additions, which MirrorMaker 2 reads over: see `progress_value`.
     """
 
     connector: str
@@ -33,6 +33,7 @@ class Position:
     partition: int
     offset: int | None
     mark: str = ""
+    epoch: str = ""
 
 
 def progress_key(connector: str, source_alias: str, topic: str, partition: int) -> bytes:
@@ -40,13 +41,14 @@ def progress_key(connector: str, source_alias: str, topic: str, partition: int) 
     return f"[{_quote(connector)},{where}]".encode()
 
 
-def progress_value(last_offset: int, mark: str = "") -> bytes:
+def progress_value(last_offset: int, mark: str = "", epoch: str = "") -> bytes:
     """`last_offset` is the last record replicated; MirrorMaker 2 resumes one after it.
 
-    `mark` tells by what to know the source's log again, where topics have no ids. Connect takes further fields in a
-    value as long as they are plain text or numbers.
+    `mark` tells by what to know the source's log again, where topics have no ids; `epoch` under which leader the last
+    record was written. Connect takes further fields in a value as long as they are plain text or numbers.
     """
-    return b'{"offset":%d,"mark":%s}' % (last_offset, _quote(mark).encode()) if mark else b'{"offset":%d}' % last_offset
+    further = (f',"{name}":{_quote(text)}' for name, text in (("mark", mark), ("epoch", epoch)) if text)
+    return f'{{"offset":{last_offset}{"".join(further)}}}'.encode()
 
 
 def progress_pairs(
@@ -75,8 +77,10 @@ def parse_progress(key: bytes, value: bytes | None) -> Position | None:
             return None
     # A negative offset is Connect's "uncommitted": as good as a tombstone.
     known = offset if offset is not None and offset >= 0 else None
-    mark = "" if known is None or value is None else _parse_mark(value)
-    return Position(connector=connector, source=source, topic=topic, partition=partition, offset=known, mark=mark)
+    mark, epoch = ("", "") if known is None or value is None else (_text(value, "mark"), _text(value, "epoch"))
+    return Position(
+        connector=connector, source=source, topic=topic, partition=partition, offset=known, mark=mark, epoch=epoch
+    )
 
 
 def _parse_key(key: bytes) -> tuple[str, str, str, int] | None:
@@ -97,10 +101,11 @@ def _parse_offset(value: bytes) -> int | None:
     return None
 
 
-def _parse_mark(value: bytes) -> str:
+def _text(value: bytes, name: str) -> str:
     match _json(value):
-        case {"mark": str(mark)}:
-            return mark
+        case dict(fields):
+            found = fields.get(name)
+            return found if isinstance(found, str) else ""
     return ""
 
 

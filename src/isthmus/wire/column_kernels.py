@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from isthmus.wire.kernels import MIN_RECORD, NO_FIXED_TIME, Bytes, Table, read_varint
+from isthmus.wire.kernels import MIN_RECORD, NO_FIXED_TIME, Bytes, Table, inlined, read_varint
 
 Offsets = npt.NDArray[np.int32]
 
@@ -50,7 +50,7 @@ def _kernel(signature: Any) -> Callable[[_F], _F]:
 # --- reading ---------------------------------------------------------------------------------
 
 
-@_kernel(_RECORD(_READ, _I8, _I8))
+@inlined(_RECORD(_READ, _I8, _I8))
 def _begin(data: Bytes, at: int, end: int) -> tuple[int, int, int, int]:
     """Time delta, offset delta, where the key's length stands, where the record ends (-1: malformed)."""
     size, at = read_varint(data, at, end)
@@ -66,7 +66,7 @@ def _begin(data: Bytes, at: int, end: int) -> tuple[int, int, int, int]:
     return time, delta, at, past
 
 
-@_kernel(_FIELD(_READ, _I8, _I8))
+@inlined(_FIELD(_READ, _I8, _I8))
 def _field(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """The size of a field (-1: null) and where its bytes begin (-1: malformed)."""
     size, at = read_varint(data, at, end)
@@ -75,7 +75,7 @@ def _field(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return size, at
 
 
-@_kernel(_I8(_READ, _I8, _I8, _LONGS, _I8, _I8))
+@inlined(_I8(_READ, _I8, _I8, _LONGS, _I8, _I8))
 def _count_field(data: Bytes, at: int, end: int, counts: Table, total: int, nulls: int) -> int:
     """The position after a field, or -1."""
     size, at = _field(data, at, end)
@@ -96,7 +96,7 @@ def _is_ascii(data: Bytes, at: int, end: int) -> bool:
     return bool(high < 0x80)
 
 
-@_kernel(types.boolean(_READ, _I8, _I8, _LONGS))
+@inlined(types.boolean(_READ, _I8, _I8, _LONGS))
 def _count_headers(data: Bytes, at: int, end: int, counts: Table) -> bool:
     """Whether headers fill these bytes exactly."""
     left, at = read_varint(data, at, end)
@@ -119,7 +119,7 @@ def _count_headers(data: Bytes, at: int, end: int, counts: Table) -> bool:
     return at == end
 
 
-@_kernel(types.boolean(_READ, _I8, _I8, _LONGS))
+@inlined(types.boolean(_READ, _I8, _I8, _LONGS))
 def _count_record(data: Bytes, at: int, end: int, counts: Table) -> bool:
     at = _count_field(data, at, end, counts, KEYS, NULL_KEYS)
     if at < 0:
@@ -160,7 +160,7 @@ def measure(data: Bytes, spans: Table, low: int, end_offset: int, counts: Table,
 # --- writing ---------------------------------------------------------------------------------
 
 
-@_kernel(types.void(_READ, _I8, _I8, _WRITE, _I8))
+@inlined(types.void(_READ, _I8, _I8, _WRITE, _I8))
 def _copy(data: Bytes, at: int, size: int, out: Bytes, to: int) -> None:
     # Unsigned, or else numba's check for indices counted from the end makes it four times slower.
     here, there = np.uint64(to), np.uint64(at)
@@ -168,7 +168,7 @@ def _copy(data: Bytes, at: int, size: int, out: Bytes, to: int) -> None:
         out[here + i] = data[there + i]
 
 
-@_kernel(_I8(_READ, _I8, _I8, _I8, _INTS, _WRITE, _WRITE))
+@inlined(_I8(_READ, _I8, _I8, _I8, _INTS, _WRITE, _WRITE))
 def _put(data: Bytes, at: int, end: int, row: int, offsets: Offsets, out: Bytes, valid: Bytes) -> int:
     """Copy the field that begins here to its row; the position after it."""
     size, at = read_varint(data, at, end)
@@ -182,7 +182,7 @@ def _put(data: Bytes, at: int, end: int, row: int, offsets: Offsets, out: Bytes,
     return at + size
 
 
-@_kernel(types.int64(_I8))
+@inlined(types.int64(_I8))
 def _micros(ms: int) -> int:
     """Times that microseconds cannot hold become the nearest that they can."""
     return max(-_HIGHEST_MS, min(_HIGHEST_MS, ms)) * 1000

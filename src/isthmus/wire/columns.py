@@ -2,8 +2,9 @@
 
 Owns which records of an answer a reader of committed records sees, and their columns: offset, time in microseconds,
 type of the time, key, value, and headers if wanted. Must stay true: a batch is decoded only after its CRC was checked;
-no part is larger than `PART_BYTES` of plain records, or one batch, so offsets of four bytes always suffice; names of
-headers are text (UTF-8), whatever a producer wrote. Arrays are numpy's: whoever needs Arrow's own wraps them.
+no part is larger than `PART_BYTES` of plain records and `PART_ROWS`, or one batch, so offsets of four bytes always
+suffice; names of headers are text (UTF-8), whatever a producer wrote. Arrays are numpy's: whoever needs Arrow's own
+wraps them.
 
 Message formats 0 and 1 go through `legacy`, some microseconds a record.
 """
@@ -26,7 +27,9 @@ from isthmus.wire.kernels import MIN_RECORD, NO_FIXED_TIME, Bytes, Table
 from isthmus.wire.legacy import unwrapped
 from isthmus.wire.records import encode_record
 
-PART_BYTES = 4 << 20  # some ten thousand records of usual size; larger parts only miss the caches
+PART_BYTES = 4 << 20  # some ten thousand records of usual size: fewer calls, and fewer batches for Spark
+PART_ROWS = 1 << 16  # tiny records have more of columns than of their own
+_DESK_BYTES = 16 << 20  # codecs that tell no sizes ask for much; what is never written to takes no memory
 NO_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1  # as Kafka's TimestampType
 _OLD_LOG_APPEND_TIME = 0x08
 _OLD_ATTRIBUTES_AT = 17
@@ -74,8 +77,51 @@ class Columns:
         return len(self.offset)
 
 
+class Desk(compression.Room):
+    """Memory in which batches are opened, one behind the other; a reader has one for all of its answers.
+
+    Must stay true: it is no smaller than a part. What lies on it is gone when the next part begins: by then it was
+    copied into columns.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._memory = np.empty(_DESK_BYTES, np.uint8)
+        self.clear()
+
+    def clear(self) -> None:
+        self.filled = 0
+        self._alone: compression.Buffer | None = None  # a batch that is larger than all of it
+
+    def of(self, size: int) -> memoryview:
+        """Behind what lies here already, so that it need not be moved."""
+        if self.filled + size > len(self._memory):
+            return compression.Room().of(size)  # of its own: a kept one would keep the largest ever
+        return self._memory.data[self.filled : self.filled + size]
+
+    def put(self, plain: compression.Buffer) -> None:
+        """Keep it, behind what lies here."""
+        begin, self.filled = self.filled, self.filled + len(plain)
+        if self.filled > len(self._memory):
+            self._alone = plain
+        elif begin == 0 or not self._holds(plain):
+            self._memory[begin : self.filled] = np.frombuffer(plain, np.uint8)
+
+    def _holds(self, plain: compression.Buffer) -> bool:
+        owner: object = plain.obj if isinstance(plain, memoryview) else plain
+        return owner is self._memory
+
+    def all(self) -> Bytes:
+        return self._memory[: self.filled] if self._alone is None else np.frombuffer(self._alone, np.uint8)
+
+
 def columns_of(
-    fetched: Fetched, low: int, end: int, with_headers: bool = True, batches: Sequence[Batch] | None = None
+    fetched: Fetched,
+    low: int,
+    end: int,
+    with_headers: bool = True,
+    batches: Sequence[Batch] | None = None,
+    desk: Desk | None = None,
 ) -> Iterator[Columns]:
     """The committed records of an answer whose offsets are in [low, end), in parts; none is empty.
 
@@ -85,28 +131,29 @@ def columns_of(
         batches = find_batches(fetched.records)
     wanted = committed_batches(fetched, batches) if fetched.aborted else batches
     pieces = [(fetched.records, batch) for batch in wanted if _is_wanted(batch, low, end)]
-    return decode(pieces, low, end, with_headers)
+    return decode(pieces, low, end, with_headers, desk or Desk())
 
 
 def decode(
-    pieces: Sequence[tuple[memoryview, Batch]], low: int, end: int, with_headers: bool = True
+    pieces: Sequence[tuple[memoryview, Batch]], low: int, end: int, with_headers: bool, desk: Desk
 ) -> Iterator[Columns]:
     """The records of these batches with offsets in [low, end), in parts; none is empty."""
-    plains: list[compression.Buffer] = []
+    desk.clear()
     spans: list[tuple[int, ...]] = []
     parts: list[Batch] = []
-    size = 0
+    rows = 0
     for buffer, batch in pieces:
-        plain, span = _opened(buffer, batch)
-        if plains and size + len(plain) > PART_BYTES:
-            yield from _part(plains, spans, parts, (low, end), with_headers)
-            plains, spans, parts, size = [], [], [], 0
-        plains.append(plain)
+        plain, span = _opened(buffer, batch, desk)
+        rows += span[ck.RECORDS]
+        if spans and (desk.filled + len(plain) > PART_BYTES or rows > PART_ROWS):
+            yield from _part(desk.all(), spans, parts, (low, end), with_headers)
+            desk.clear()
+            spans, parts, rows = [], [], span[ck.RECORDS]
+        desk.put(plain)
         spans.append(span)
         parts.append(batch)
-        size += len(plain)
-    if plains:
-        yield from _part(plains, spans, parts, (low, end), with_headers)
+    if spans:
+        yield from _part(desk.all(), spans, parts, (low, end), with_headers)
 
 
 def _is_wanted(batch: Batch, low: int, end: int) -> bool:
@@ -119,7 +166,7 @@ def _is_wanted(batch: Batch, low: int, end: int) -> bool:
 # --- opening a batch -------------------------------------------------------------------------
 
 
-def _opened(buffer: memoryview, batch: Batch) -> tuple[compression.Buffer, tuple[int, ...]]:
+def _opened(buffer: memoryview, batch: Batch, desk: Desk) -> tuple[compression.Buffer, tuple[int, ...]]:
     """The plain bytes of a batch's records, and the row that says how to read them."""
     if batch.magic < 2:
         return _opened_old(buffer, batch)
@@ -127,7 +174,7 @@ def _opened(buffer: memoryview, batch: Batch) -> tuple[compression.Buffer, tuple
         raise corrupt(batch, "its checksum does not match")
     plain: compression.Buffer = payload_of(buffer, batch)
     if batch.codec:
-        plain = compression.decompress(batch.codec, plain)
+        plain = compression.decompress(batch.codec, plain, room=desk)
     # Room is allotted by the count, so it must be believable.
     if batch.count * MIN_RECORD > len(plain):
         raise corrupt(batch, f"{batch.count} records in {len(plain)} bytes")
@@ -156,13 +203,12 @@ def _opened_old(buffer: memoryview, batch: Batch) -> tuple[compression.Buffer, t
 
 
 def _part(
-    plains: list[compression.Buffer],
+    data: Bytes,
     rows: list[tuple[int, ...]],
     batches: list[Batch],
     wanted: tuple[int, int],
     with_headers: bool,
 ) -> Iterator[Columns]:
-    data = np.frombuffer(plains[0] if len(plains) == 1 else b"".join(plains), np.uint8)
     spans = np.array(rows, np.int64)
     counts, unwanted = np.zeros(ck.COUNTS, np.int64), np.zeros(ck.COUNTS, np.int64)
     bad = ck.measure(data, spans, *wanted, counts, unwanted)

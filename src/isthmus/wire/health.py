@@ -1,5 +1,5 @@
 """How a cluster fares, seen from this machine: every broker by the address that it advertises, replicas of partitions,
-settings of brokers. Nothing is changed.
+settings and disks of brokers. Nothing is changed.
 
 What must stay true: each broker is dialled by its own address, with no short cut through one that answers, because
 that is what lanes will do. Judging what is found is left to the engine.
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.admin.cluster import DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from isthmus.errors import BrokerRefused, WireError
@@ -41,6 +42,16 @@ class Shown(NamedTuple):
     name: str
     der: bytes
     version: str
+
+
+class Disk(NamedTuple):
+    """A folder that a broker keeps logs in; bytes of the volume that it is on, -1 where a broker does not tell."""
+
+    node: int
+    folder: str
+    error: str
+    total: int
+    usable: int
 
 
 class Replicas(NamedTuple):
@@ -94,6 +105,22 @@ async def replicas(client: Client, topics: Iterable[str]) -> dict[TopicPartition
         for topic in answer.topics
         for each in topic.partitions
     }
+
+
+async def disks(client: Client) -> list[Disk]:
+    """Of every broker that answers and lets us ask."""
+    found: list[Disk] = []
+    for node in sorted(client.nodes):
+        try:
+            answer = await client.call(node, DescribeLogDirsRequest(topics=[]), 4, floor=1)
+        except WireError:
+            continue  # one that does not answer is told where brokers are tried
+        for each in answer.results if not getattr(answer, "error_code", 0) else ():
+            error = codes.name(each.error_code) if each.error_code else ""
+            found.append(
+                Disk(node, each.log_dir, error, getattr(each, "total_bytes", -1), getattr(each, "usable_bytes", -1))
+            )
+    return found
 
 
 async def broker_settings(client: Client, node: int) -> dict[str, str]:

@@ -57,8 +57,8 @@ class Ground(NamedTuple):
 
 async def planned(ground: Ground, wanted: Wanted, *, surely: bool = False) -> list[Decision]:
     """What would be decided, with exact ranges; refuses what makes no sense. Nothing is changed."""
-    flow, positions = ground.flow, ground.ledger.positions
-    states = await look(flow, ground.source, ground.target, ground.view, positions, wanted.topic, surely=surely)
+    flow = ground.flow
+    states = await look(flow, ground.source, ground.target, ground.view, ground.ledger, wanted.topic, surely=surely)
     stops = chosen(states, wanted, f"flow {flow.name}")
     await _refuse_full_copy(ground, wanted)
     return [await _decision(ground, stop, wanted) for stop in stops]
@@ -220,13 +220,15 @@ async def _accept(ground: Ground, decided: list[Decision]) -> None:
 
 
 async def _move(ground: Ground, decided: list[Decision]) -> None:
-    """GAP: to what is left. TRUNCATED: back to the end; its index entries above that are of a log that is gone."""
-    ends = {"GAP": lambda each: each.past, "TRUNCATED": lambda each: each.first}
-    changes = {
-        TopicPartition(each.topic, each.partition): ends[each.code](each)
-        for each in decided
-        if each.code in ends and each.first >= 0
-    }
+    """GAP: to what is left. TRUNCATED: back to where the logs part; its index entries above that are of a log that is
+    gone, and so is the leader's epoch in the progress: a position that is put has none."""
+    changes: dict[TopicPartition, int | None] = {}
+    for each in decided:
+        tp = TopicPartition(each.topic, each.partition)
+        if each.code == "GAP" and each.first >= 0:
+            changes[tp] = each.past
+        elif each.code == "TRUNCATED" and tp in ground.ledger.positions:
+            changes[tp] = each.first if each.first >= 0 else ground.ledger.positions[tp]
     if any(each.code == "TRUNCATED" for each in decided):
         await _erase_index(ground, decided[0].topic)
     if changes:

@@ -48,7 +48,7 @@ _TABLE: dict[str, tuple[Meaning, Meaning, Meaning]] = {  # accept-gap, restart, 
         Meaning(refused=_NOT_BACK, instead="--accept-gap"),
     ),
     "TRUNCATED": (
-        Meaning("goes on at the end that the source has now; what the target has above that stays there, on record"),
+        Meaning("goes on at the end of what both have; what the target has above that stays there, on record"),
         Meaning(_ANEW),
         Meaning("looks whether a leader is back that has the whole log"),
     ),

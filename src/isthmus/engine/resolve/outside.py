@@ -39,7 +39,7 @@ class Resolver(Sides):
 
     async def states(self, topic: str) -> list[State]:
         hold = self._hold
-        return await look(self.flow, self._source, self._target, hold.view, hold.ledger.positions, topic)
+        return await look(self.flow, self._source, self._target, hold.view, hold.ledger, topic)
 
     def decided(self, topic: str) -> list[Decision]:
         return record.decisions(self._hold.view, topic)
