@@ -18,7 +18,7 @@ from isthmus.wire.alike import Reading, all_but, pass_alike
 from isthmus.wire.batch import NO_STAMP, Batch, find_batches, marker_of, reencode, seal
 from isthmus.wire.legacy import convert
 from isthmus.wire.prints import opened
-from isthmus.wire.records import decode_records, encode_records
+from isthmus.wire.records import decode_records, encode_records, plain_batches
 
 fuzz = settings(deadline=None, max_examples=150)
 
@@ -48,7 +48,8 @@ def tolerate(work: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
 
 
 def work_through(buffer: memoryview) -> None:
-    """Everything that is ever done with fetched bytes."""
+    """Everything that is ever done with fetched bytes; both ways to find batches see the same."""
+    assert tolerate(plain_batches, buffer) == tolerate(find_batches, buffer)
     for batch in tolerate(find_batches, buffer) or []:
         if batch.magic < 2:
             tolerate(convert, buffer, [batch], from_offset=0)

@@ -8,6 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from isthmus.errors import WireError
+from isthmus.wire import batch as batches
 from isthmus.wire import kernels
 from isthmus.wire.batch import (
     MAX_SEQUENCE,
@@ -335,3 +336,8 @@ def test_control_batches_are_not_records() -> None:
         reencode([only(control_batch(1))], from_offset=0)
     with pytest.raises(ValueError, match="holds no v2 records"):
         decode_records(*only(control_batch(1)))
+
+
+def test_numbers_that_are_known_without_the_compiled_loops_are_theirs() -> None:
+    here = batches.HEADER_SIZE, batches._MIN_RECORD, batches._NO_FIXED_TIME
+    assert here == (kernels.HEADER_SIZE, kernels.MIN_RECORD, kernels.NO_FIXED_TIME)

@@ -43,6 +43,12 @@ def test_a_command_that_touches_no_cluster_imports_nothing_heavy(words: list[str
     assert not imported_by(*(word.format(file=file) for word in words)) & HEAVY
 
 
+def test_a_look_at_a_flow_that_runs_needs_no_compiled_code() -> None:
+    code = "import sys, isthmus.engine.outlook; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numba", "numpy", "pyspark", "isthmus.wire.kernels"} & set(found)
+
+
 def test_spark_can_be_started_before_a_lanes_libraries_are_imported() -> None:
     code = "import sys, isthmus.engine.run; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

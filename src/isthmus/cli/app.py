@@ -24,14 +24,17 @@ from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
 from isthmus.cli.drill import drill
+from isthmus.cli.explain import explain
 from isthmus.cli.failover import failback, failover
 from isthmus.cli.gaps import gaps
 from isthmus.cli.groups import groups
+from isthmus.cli.metrics import metrics
 from isthmus.cli.plan import plan
 from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.resolve import resolve
 from isthmus.cli.run import run
+from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
 from isthmus.cli.verify import verify
 from isthmus.errors import IsthmusError
@@ -48,6 +51,8 @@ app.command()(plan)
 app.command()(doctor)
 app.command()(acls)
 app.command()(check)
+app.command()(status)
+app.command()(metrics)
 app.command()(positions)
 app.command()(resolve)
 app.command()(gaps)
@@ -64,6 +69,7 @@ app.command()(apply)
 app.command()(topics)
 app.command()(produce)
 app.command()(consume)
+app.command()(explain)
 app.command()(demo)
 app.command()(drill)
 app.command()(bench)

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from isthmus.cli.config import File, Secrets, loaded_from, warn
+from isthmus.cli.metrics import served
 from isthmus.cli.render import Output, Screen, summary
 from isthmus.errors import ConfigError, IsthmusError, PartitionStopped
 from isthmus.model import Flow
@@ -38,6 +39,9 @@ def run(
         typer.Option("--forget", help="Copy this source topic anew from its start (it, or its target, was recreated)."),
     ] = None,
     conf: Annotated[list[str] | None, typer.Option("--conf", help="Spark setting key=value; may be repeated.")] = None,
+    metrics: Annotated[
+        str, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics there; on loopback.")
+    ] = "",
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print at the end.")] = Output.text,
 ) -> None:
     """Replicate topics exactly once, until Ctrl-C (or until caught up)."""
@@ -57,7 +61,7 @@ def run(
     console = Console(stderr=True)
     warn(loaded)
     try:
-        with Screen(console) as screen:
+        with served(flows, metrics), Screen(console) as screen:
             ended = replicate(flows, options, screen.show)
     except IsthmusError as error:
         # A cluster that does not answer, for one: its address is from there.

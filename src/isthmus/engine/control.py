@@ -6,6 +6,8 @@ Keys, all JSON values:
     want/<lane>           what the driver wants of a lane: revision and "run" or "stop"
     claim/<order>/<who>   one attempt at an order; the first in log order owns it (I3)
     status/<lane>         what a lane did lately, about once a second
+    alive/<lane>          that a lane lives, of one that has nothing to report
+    driver                what only the driver knows: states of lanes, events, groups, what it ended of (`report`)
     topic/<name>          ids of a source topic and its target, as first copied (I5)
     gap/<topic>/<p>/<n>   source offsets that were lost for good (I6); see `resolve.record`
     stop/<topic>/<p>      why a partition stands still

@@ -21,6 +21,7 @@ from isthmus.engine.lease import Lease, rival
 from isthmus.engine.offsets.keeper import GroupKeeper
 from isthmus.engine.orders import LaneRunner, Order, Receipt
 from isthmus.engine.registrar import RECORD, Registrar
+from isthmus.engine.report import Report
 from isthmus.engine.resolve.carry import Ground, forget_stops
 from isthmus.engine.resolve.record import Decision
 from isthmus.engine.roster import Roster
@@ -73,6 +74,7 @@ class Driver:
         self._groups = GroupKeeper(
             flow, self._source, self._target, self._roster.remotes, self._positions, self._upkeep.tell
         )
+        self._report = Report(self.scene, self._lease.driver)
         self._work = [asyncio.Event() for _ in range(flow.lanes)]
         self._stopping = asyncio.Event()
         self._standing: list[asyncio.Task[None]] = []
@@ -101,8 +103,8 @@ class Driver:
                     work.cancel()
                 await asyncio.gather(*self._standing, self.steering.end(), return_exceptions=True)
             await self._finish()
-        except IsthmusError:
-            await self._let_go()
+        except IsthmusError as error:
+            await self._let_go(error)
             raise
         finally:
             for work in self._standing:  # a start that failed has left some
@@ -158,14 +160,15 @@ class Driver:
         await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
         await self._lease.release()
 
-    async def _let_go(self) -> None:
+    async def _let_go(self, error: IsthmusError) -> None:
         """After a failure whoever starts next need not wait until the lease dies, if no lane of ours is left."""
         for work in self._standing:  # a lease that is renewed after its release would not be free
             work.cancel()
         await asyncio.gather(*self._standing, return_exceptions=True)
         if any(lane.cancelled() or not lane.done() for lane in self._lanes):
             return
-        await self._lease.let_go(self._hear_control, lambda: self._rival is None, self.scene.note)
+        words = self._report.last_words(error, self._groups.latest)
+        await self._lease.let_go(self._hear_control, lambda: self._rival is None, self.scene.note, words)
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -314,8 +317,8 @@ class Driver:
             await asyncio.sleep(0.3)
 
     async def _keep_record(self) -> None:
-        """Stops are on record for those who look from outside, and for the next start."""
-        if news := self.scene.news(self.view):
+        """Stops are on record for those who look from outside, and for the next start; so is how the run fares."""
+        if news := self.scene.news(self.view) | self._report.news(self._groups.latest):
             await control.write(self.journal, news)
 
     # -- changes while it runs -----------------------------------------------------------------

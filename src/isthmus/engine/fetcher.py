@@ -275,6 +275,9 @@ class Fetcher:
                 take_in(track, answer)
             else:
                 await self._take_sieved(track, answer, self._lane.sieve)
+            if track.queue:
+                newest = track.queue[-1].made.max_timestamp
+                self._lane.writer.tally.read.add(int(time.time() * 1000), newest)
         except WireError as error:
             track.strikes += 1
             if track.strikes > 3:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from isthmus.engine.lane import Lane
 
 REPORT_EVERY_S = 1.0
+_SILENT_S = 10.0  # then we say that we live; not by a report, whose time tells when the source was last heard of
 _NOTES = 5
 
 
@@ -32,7 +33,7 @@ class Follower:
         self._lane = lane
         self._cursor = lane.order.control_from
         self._heard_at = time.monotonic()
-        self._reported_at = 0.0
+        self._reported_at = self._written_at = 0.0
         self._last_report: dict[str, Any] = {}
         self._notes: list[str] = []
 
@@ -72,15 +73,19 @@ class Follower:
             await self.report()
 
     async def report(self, *, final: bool = False) -> None:
-        """Write this lane's status, when anything in it changed."""
+        """Write this lane's status, when anything in it changed; else a sign of life, now and then."""
         self._reported_at = time.monotonic()
-        value = self._value(final)
-        if value == self._last_report:
+        order, value = self._lane.order, self._value(final)
+        if value != self._last_report:
+            words = {f"status/{order.lane}": value}
+        elif self._reported_at - self._written_at >= _SILENT_S:
+            words = {f"alive/{order.lane}": {"driver": order.driver, "order": order.order_id}}
+        else:
             return
-        self._last_report = value
+        self._last_report, self._written_at = value, self._reported_at
         try:
             async with asyncio.timeout(3.0):
-                await control.write(self._lane.journal, {f"status/{self._lane.order.lane}": value})
+                await control.write(self._lane.journal, words)
         except (WireError, OSError, TimeoutError):
             return  # a report is a courtesy: progress is in the transactions
 
@@ -98,6 +103,8 @@ class Follower:
             "bytes": tally.bytes,
             "transactions": tally.transactions,
             "aborts": tally.aborts,
+            "age": tally.read.as_value(),
+            "latency": tally.committed.as_value(),
             "positions": [[tp.topic, tp.partition, t.committed, t.end] for tp, t in lane.tracks.items()],
             "stops": [
                 [t.stop.source.topic, t.stop.source.partition, stop_value(t.stop, 0)]

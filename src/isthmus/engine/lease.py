@@ -17,7 +17,7 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from isthmus.engine import control
@@ -78,9 +78,14 @@ class Lease:
         await self._write(released=True)
 
     async def let_go(
-        self, hear: Callable[[], Awaitable[None]], is_ours: Callable[[], bool], note: Callable[[str], None]
+        self,
+        hear: Callable[[], Awaitable[None]],
+        is_ours: Callable[[], bool],
+        note: Callable[[str], None],
+        words: Mapping[str, dict[str, Any]],
     ) -> None:
         """Release, if the flow is still ours: a release after a rival's lease would tell a third that it is free.
+        `words` are put on record with it.
 
         It hastens the next start, no more: whoever comes fences first. So it does not delay the news of a failure.
         """
@@ -90,6 +95,7 @@ class Lease:
             async with asyncio.timeout(LET_GO_S):
                 await hear()
                 if is_ours():
+                    await control.write(self._journal, words)
                     await self.release()
         except (TimeoutError, WireError) as error:
             note(f"the lease could not be released ({error}); it ends by itself")

@@ -33,6 +33,7 @@ FINAL = frozenset(
 # Of these a new start finds no trace in the clusters: they hold until somebody decides.
 _STANDING = frozenset({"TRUNCATED", "FOREIGN_WRITE"})
 _EVENTS = 50
+_TOLD_OUTSIDE = 10
 
 
 class Done(NamedTuple):
@@ -193,6 +194,14 @@ class Scene:
     def stopped(self, kinds: Iterable[str]) -> list[TopicPartition]:
         wanted = set(kinds)
         return [tp for tp, stop in self._stops.items() if stop.code in wanted]
+
+    def report(self) -> dict[str, Any]:
+        """For those who look from outside: what only the driver knows."""
+        lanes = [
+            {"state": lane.state, "epochs": lane.epochs, "failures": lane.failures, "error": lane.error}
+            for lane in self._lanes
+        ]
+        return {"lanes": lanes, "events": self._events[-_TOLD_OUTSIDE:]}
 
     def show(self, state: str) -> FlowStatus:
         status = FlowStatus(

@@ -47,6 +47,7 @@ class Track:
         self.has_old_format = False  # message formats 0 or 1 were seen in this log
         self.end = -1  # last stable offset, as last heard
         self.high_watermark = -1
+        self.newest_ms = -1  # the time of the newest record in the open transaction
         self.stop: Stop | None = None
         # Off after the target refused a merged batch, or found batches too large.
         self.merging = not assignment.strikes and not assignment.most_records and not assignment.letters

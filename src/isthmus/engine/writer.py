@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from isthmus.engine.ages import AgeCounts
 from isthmus.engine.letters import letter_partition
 from isthmus.engine.orders import Order
 from isthmus.engine.outbox import Outbox, Refused, swallowed
@@ -40,6 +41,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.records = self.bytes = self.transactions = self.aborts = self.dead_letters = 0
+        self.read, self.committed = AgeCounts(), AgeCounts()  # ages of the newest records, at both moments
 
 
 class Writer:
@@ -91,7 +93,7 @@ class Writer:
         while True:
             packed = self._wave(tracks)
             for piece in packed:
-                piece.track.sent = piece.past
+                piece.track.sent, piece.track.newest_ms = piece.past, piece.made.max_timestamp
                 self._touched.add(piece.track)
             last = self._is_last(tracks) or ending()
             parcels = [self._parcel(piece) for piece in packed]
@@ -158,8 +160,10 @@ class Writer:
         self.tally.records += self._records
         self.tally.bytes += self._bytes
         self.tally.dead_letters += self._letters
+        now_ms = int(time.time() * 1000)
         for track in tracks:
             if track in self._touched:
+                self.tally.committed.add(now_ms, track.newest_ms)
                 track.commit()
                 track.tide.ended()
             track.persisted = self._reaching.get(track, track.persisted)

@@ -10,23 +10,29 @@ Must stay true:
 
 Records are copied here, never interpreted; `records` and `legacy` build bodies in other ways.
 Which batches to drop, merge or pass on is decided by the lane.
+
+The compiled loops (`kernels`) take seconds to load, so they are loaded by the functions that need them: a command that
+reads a few small records (`records`) starts without. Lanes and drivers load them at their start (`offsets.runs`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-import numpy as np
 from crc32c import crc32c
 
 from isthmus.errors import WireError
-from isthmus.wire import compression, kernels
+from isthmus.wire import compression
 
-HEADER_SIZE = kernels.HEADER_SIZE
+if TYPE_CHECKING:
+    from isthmus.wire.kernels import Bytes, Table
+
+HEADER_SIZE = 61
 CODEC_BITS, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 MAX_SEQUENCE = 2**31 - 1
+_MIN_RECORD, _NO_FIXED_TIME = 7, -(2**63)  # as in `kernels`; a test holds them together
 
 # The CRC covers the tail and the payload: offsets and leader epoch stay free for brokers to set.
 _LEAD = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, crc
@@ -108,18 +114,23 @@ class Body(NamedTuple):
 
 def find_batches(buffer: memoryview) -> list[Batch]:
     """All whole batches of a fetched buffer, in order; a batch cut off at the end is left out."""
+    import numpy as np
+
+    from isthmus.wire import kernels
+
     data = np.frombuffer(buffer, np.uint8)
     table = np.empty((len(data) // 4096 + 16, kernels.COLUMNS), np.int64)
     found, malformed_at = kernels.index_batches(data, table)
     if malformed_at >= 0:
-        raise _malformed(buffer, malformed_at)
+        raise malformed(buffer, malformed_at)
     if found > len(table):
         table = np.empty((found, kernels.COLUMNS), np.int64)
         kernels.index_batches(data, table)
     return list(map(Batch._make, table[:found].tolist()))
 
 
-def _malformed(buffer: memoryview, position: int) -> WireError:
+def malformed(buffer: memoryview, position: int) -> WireError:
+    """The error for bytes that are no header of a batch."""
     offset = int.from_bytes(buffer[position : position + 8], "big", signed=True)
     return WireError(f"Malformed record batch header at byte {position}, offset {offset}", code="CORRUPT_BATCH")
 
@@ -173,6 +184,10 @@ def marker_of(buffer: memoryview, batch: Batch) -> int | None:
 
     The cleaner leaves control batches without any record: those end nothing any more.
     """
+    import numpy as np
+
+    from isthmus.wire import kernels
+
     if batch.count == 0:
         return None
     payload = payload_of(buffer, batch)
@@ -201,6 +216,8 @@ def restamp(buffer: memoryview, batch: Batch, stamp: Stamp) -> bytes:
     The log-append-time bit is cleared without a change of record times: re-encode where they
     matter. Clearing the delete-horizon bit is safe: deltas stay relative to the base timestamp.
     """
+    from isthmus.wire import kernels
+
     if batch.count != batch.last_offset_delta + 1 or batch.attributes & CONTROL or not batch.count:
         _refuse(batch)
     tail = _TAIL.pack(
@@ -247,6 +264,10 @@ def reencode(pieces: Sequence[tuple[memoryview, Batch]], *, from_offset: int, co
     log-append-time batch get that time for their own. Records below `from_offset` are dropped,
     holes closed; None if nothing remains.
     """
+    import numpy as np
+
+    from isthmus.wire import kernels
+
     if not pieces:
         return None
     plains = [_checked_plain(buffer, batch) for buffer, batch in pieces]
@@ -268,7 +289,7 @@ def recompressed(body: Body, codec: int) -> Body:
     return body._replace(payload=compression.compress(codec, plain), codec=codec)
 
 
-def _merged_body(codec: int, out: kernels.Bytes, runs: kernels.Table, state: kernels.Table) -> Body | None:
+def _merged_body(codec: int, out: Bytes, runs: Table, state: Table) -> Body | None:
     size, count, run_count, first_time, highest_time = state.tolist()
     if not count:
         return None
@@ -286,14 +307,14 @@ def _checked_plain(buffer: memoryview, batch: Batch) -> compression.Buffer:
     if batch.attributes & CODEC_BITS:
         plain = compression.decompress(batch.attributes & CODEC_BITS, plain)
     # Room is allotted by the count, so it must be believable.
-    if batch.count * kernels.MIN_RECORD > len(plain):
+    if batch.count * _MIN_RECORD > len(plain):
         raise corrupt(batch, f"{batch.count} records in {len(plain)} bytes")
     return plain
 
 
 def _span(plain: compression.Buffer, piece: tuple[memoryview, Batch]) -> tuple[int, ...]:
     batch = piece[1]
-    fixed = batch.max_timestamp if batch.attributes & LOG_APPEND_TIME else kernels.NO_FIXED_TIME
+    fixed = batch.max_timestamp if batch.attributes & LOG_APPEND_TIME else _NO_FIXED_TIME
     return (
         len(plain),
         batch.count,

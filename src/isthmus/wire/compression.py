@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 
 import cramjam
 import lz4.frame
-import numpy as np
 
 from isthmus.errors import WireError
 
@@ -49,10 +48,14 @@ class Room:
     """
 
     def __init__(self) -> None:
+        import numpy as np  # loaded by those who need it: a command that only looks does not
+
         self._memory = np.empty(0, np.uint8)
 
     def of(self, size: int) -> memoryview:
         if len(self._memory) < size:
+            import numpy as np
+
             self._memory = np.empty(size, np.uint8)
         return self._memory.data[:size]
 

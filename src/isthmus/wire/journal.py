@@ -15,11 +15,11 @@ from typing import NamedTuple
 from isthmus.errors import BrokerRefused, BrokerUnreachable, WireError
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
-from isthmus.wire.batch import Stamp, find_batches, seal
+from isthmus.wire.batch import Stamp, seal
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import EARLIEST, LATEST, READ_UNCOMMITTED, Fetched, Limits, Want, fetch, list_offsets
 from isthmus.wire.produce import Landed, Parcel, landed, send_parcels
-from isthmus.wire.records import Record, decode_records, encode_records
+from isthmus.wire.records import Record, decode_records, encode_records, plain_batches
 
 _NOBODY = Stamp(-1, -1, -1)
 _HEALS = codes.MOVING | {codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID}
@@ -132,7 +132,7 @@ class Journal:
 
 def _decode(answer: Fetched, start: int) -> tuple[list[Record], int]:
     records: list[Record] = []
-    for batch in find_batches(answer.records):
+    for batch in plain_batches(answer.records):
         if not batch.is_control and batch.last_offset >= start:
             records.extend(r for r in decode_records(answer.records, batch) if r.offset >= start)
         start = max(start, batch.last_offset + 1)

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from isthmus.engine.offsets.index import Index
 from isthmus.engine.offsets.translate import AHEAD, AT_LEAST, EXACT, Standing, Translator
@@ -30,6 +33,20 @@ _LAST_ROUND_S = 30.0
 _IDLE_SHARE = 4  # rounds that take long become rarer: at most a fifth of the time
 
 Place = tuple[str, TopicPartition]  # a group and a partition of the target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """How the last look at all groups went, for those who watch."""
+
+    at: float = 0.0  # when the last one that went well was done; 0: none was
+    seconds: float = 0.0  # from the look at the source until everything was written
+    groups: int = 0
+    states: Mapping[str, int] = field(default_factory=dict)  # how many places are in which state
+    error: str = ""  # of the last round, if it went wrong
+
+    def as_value(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 class GroupKeeper:
@@ -56,6 +73,7 @@ class GroupKeeper:
         self._written: dict[Place, tuple[int, int]] = {}  # the same, as written into groups of the target
         self._awaited: dict[Place, Standing] = {}  # of groups that are ahead: an earlier place, not copied yet
         self._groups_at = self._syncs_at = self._tidy_at = 0.0
+        self.latest = Round()
 
     async def run(self) -> None:
         """Until cancelled. Nothing that happens here ends the flow."""
@@ -79,12 +97,16 @@ class GroupKeeper:
 
     async def round(self, *, last: bool = False) -> None:
         """Look at everything once; `last` also writes what is not due yet."""
+        began = time.monotonic()
         try:
-            await self._round(last)
-        except BrokerUnreachable:
-            return  # whoever carries records says so
+            standings = await self._round(last)
+        except BrokerUnreachable as error:
+            self.latest = replace(self.latest, error=str(error))  # whoever carries records says so, too
         except WireError as error:
+            self.latest = replace(self.latest, error=str(error))
             self._tell(f"consumer groups are not taken along: {error}")
+        else:
+            self.latest = _told(standings, time.monotonic() - began)
 
     def published(self) -> Mapping[Place, tuple[int, int]]:
         """Upstream and downstream offset of every checkpoint."""
@@ -237,6 +259,15 @@ class GroupKeeper:
             }
             hint = f"; grant READ on {rights[min(bad)]}" if min(bad) in rights else ""
             self._tell(f"offsets of group {group} are not written on the target: {codes.name(min(bad))}{hint}")
+
+
+def _told(standings: list[Standing], seconds: float) -> Round:
+    return Round(
+        at=time.time(),
+        seconds=round(seconds, 3),
+        groups=len({one.group for one in standings}),
+        states=dict(Counter(one.state for one in standings)),
+    )
 
 
 def _is_news(one: Standing, known: tuple[int, int] | None) -> bool:
