@@ -1,9 +1,8 @@
 """A driver of its own for the tests of the sink: a stream of files into a topic that dies by kill -9 at a given batch.
 
-    python sink_driver.py WEST FOLDER TOPIC QUERY CHECKPOINT BATCH before|after
+    python sink_driver.py WEST FOLDER TOPIC QUERY CHECKPOINT BATCH
 
-It dies when all tasks have written and nothing is committed, or when the transaction is committed and Spark does not
-know it yet.
+It dies when all tasks of that batch have written, and nothing of it is committed.
 """
 
 from __future__ import annotations
@@ -23,14 +22,17 @@ from isthmus.frames.standing import Turn
 from isthmus.frames.tickets import Slip
 
 PER_BATCH = 10
+_DAY = 1_700_000_000
 
 
 def fill(folder: Path, batches: int) -> Path:
-    """Files of rows by number, each for one micro-batch."""
+    """Files of rows by number, each for one micro-batch; Spark takes them in the order of their times."""
     folder.mkdir()
     for batch in range(batches):
         rows = (f'{{"key": "k{n}", "value": "v{n}"}}' for n in range(PER_BATCH * batch, PER_BATCH * (batch + 1)))
-        (folder / f"{batch}.json").write_text("\n".join(rows))
+        file = folder / f"{batch}.json"
+        file.write_text("\n".join(rows))
+        os.utime(file, (_DAY + batch, _DAY + batch))
     return folder
 
 
@@ -46,20 +48,17 @@ def started(frame: DataFrame, sink: KafkaSink, checkpoint: str) -> StreamingQuer
 
 
 class DeadlySeat(Seat):
-    batch, when = -1, ""
+    batch = -1
 
     async def commit(self, slips: Sequence[Slip], turn: Turn) -> None:
-        mine = turn.number == self.batch
-        if mine and self.when == "before":
+        if turn.number == self.batch:
             os.kill(os.getpid(), signal.SIGKILL)
         await super().commit(slips, turn)
-        if mine:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:
-    west, folder, topic, query, checkpoint, batch, when = sys.argv[1:]
-    DeadlySeat.batch, DeadlySeat.when = int(batch), when
+    west, folder, topic, query, checkpoint, batch = sys.argv[1:]
+    DeadlySeat.batch = int(batch)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.python.daemon.module", "isthmus.frames.daemon").getOrCreate()
     sink = KafkaSink(query, {"kafka.bootstrap.servers": west, "topic": topic})
