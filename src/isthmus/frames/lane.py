@@ -122,8 +122,7 @@ class RecordsLane(Lane):
         return {tp: end for tp, end in allowed.items() if end > begins[tp]}
 
     async def _place(self, track: Track, start: int, end: int) -> None:
-        """Where a partition stands between the edges of its log."""
-        track.heard = True
+        """Where a partition stands between the edges of its log; beyond its end it has not caught up, but was cut."""
         if track.position < 0:
             track.skip_to(start)
         track.pass_given_up()
