@@ -30,6 +30,7 @@ _LONG = (
     "test_spark_cluster",
     "test_failover",
     "test_protocols",
+    "test_sink_spark",
     "test_frames_spark",
     "test_verify",
     "test_bad_input",

@@ -28,21 +28,22 @@ _BARRIER = [(b"isthmus-barrier", b"")]
 _AGAIN = codes.MOVING | {codes.CONCURRENT_TRANSACTIONS}
 
 
-class Fence:
-    """Fences transactional ids of one flow on its target."""
+class IdFence:
+    """Fences transactional ids on one cluster, whoever they belong to."""
 
-    def __init__(self, client: Client, flow: Flow, *, second_protocol: bool, waiting: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Client, timeout_ms: int, *, second_protocol: bool, waiting: Callable[[str], None]
+    ) -> None:
         self._client = client
-        self._flow = flow
+        self._timeout_ms = timeout_ms
         self._second = second_protocol
         self._waiting = waiting
 
     async def one(self, transactional_id: str) -> Identity:
-        timeout_ms = self._flow.tuning.transaction_timeout_ms
         return await fence(
             self._client,
             transactional_id,
-            timeout_ms,
+            self._timeout_ms,
             FENCE_PATIENCE_S,
             self._waiting,
             markers_s=MARKERS_PATIENCE_S,
@@ -65,6 +66,56 @@ class Fence:
             else:
                 return await self.one(transactional_id)
 
+    async def progress_barrier(
+        self, who: Identity, progress: Sequence[TopicPartition]
+    ) -> tuple[dict[int, int], Identity]:
+        """TV2: offsets of a progress topic that must be read at least, and the identity for what comes."""
+        floors: dict[int, int] = {}
+        until = time.monotonic() + FENCE_PATIENCE_S
+        while missing := [tp for tp in progress if tp.partition not in floors]:
+            for result in await self._write_barrier(who, missing):
+                if result.error == codes.NONE:
+                    floors[result.tp.partition] = result.base_offset + 1
+                elif result.error not in _AGAIN or time.monotonic() > until:
+                    raise TargetError(
+                        f"progress cannot be written: {codes.name(result.error)} {result.message}".strip(),
+                        where=f"cluster {self._client.cluster.alias}, {result.tp}",
+                        hint="check the replicas and min.insync.replicas of that topic",
+                        code="PROGRESS",
+                    )
+            if len(floors) < len(progress):
+                await asyncio.sleep(0.05)
+                await self._client.refresh({tp.topic for tp in progress})
+        return floors, await end(self._client, who, commit=False, second_protocol=True)
+
+    async def _write_barrier(self, who: Identity, progress: Sequence[TopicPartition]) -> list[Landed]:
+        by_node: dict[int, list[Parcel]] = {}
+        body = encode_records(_BARRIER, int(time.time() * 1000))
+        header = seal(body, Stamp(who.producer_id, who.epoch, 0))
+        for tp in progress:
+            parcel = Parcel(tp, self._client.topic_id(tp.topic), header, body.payload, body.count)
+            by_node.setdefault(self._client.leader(tp), []).append(parcel)
+        results = [Landed(p.tp, codes.LEADER_NOT_AVAILABLE, -1, -1, "") for p in by_node.pop(-1, [])]
+        for node, parcels in by_node.items():
+            try:
+                link = await self._client.link(node, "produce")
+                version = produce_version(link, parcels, second_protocol=True)
+                answer = await send_parcels(link, version, who.transactional_id, parcels, 15_000)
+            except (BrokerUnreachable, BrokerRefused) as error:
+                results += [Landed(p.tp, codes.NETWORK_EXCEPTION, -1, -1, str(error)) for p in parcels]
+            else:
+                results += landed(answer, parcels)
+        return results
+
+
+class Fence(IdFence):
+    """Fences transactional ids of one flow on its target."""
+
+    def __init__(self, client: Client, flow: Flow, *, second_protocol: bool, waiting: Callable[[str], None]) -> None:
+        timeout_ms = flow.tuning.transaction_timeout_ms
+        super().__init__(client, timeout_ms, second_protocol=second_protocol, waiting=waiting)
+        self._flow = flow
+
     async def everyone(self, lanes: int, partitions: Sequence[TopicPartition]) -> None:
         """Fence all ids that lanes of this flow ever had; the target itself may know of more than our record."""
         known = {self._flow.transactional_id(lane, turn) for lane in range(lanes) for turn in (0, 1)}
@@ -82,46 +133,5 @@ class Fence:
         second = await self.with_barrier(self._flow.transactional_id(lane, 1), everything)
         if not self._second:
             return (first, second), {}
-        floors, first = await self._progress_barrier(first, progress)
+        floors, first = await self.progress_barrier(first, progress)
         return (first, second), floors
-
-    async def _progress_barrier(
-        self, who: Identity, progress: Sequence[TopicPartition]
-    ) -> tuple[dict[int, int], Identity]:
-        floors: dict[int, int] = {}
-        until = time.monotonic() + FENCE_PATIENCE_S
-        while missing := [tp for tp in progress if tp.partition not in floors]:
-            for result in await self._write_barrier(who, missing):
-                if result.error == codes.NONE:
-                    floors[result.tp.partition] = result.base_offset + 1
-                elif result.error not in _AGAIN or time.monotonic() > until:
-                    raise TargetError(
-                        f"progress cannot be written: {codes.name(result.error)} {result.message}".strip(),
-                        where=f"cluster {self._client.cluster.alias}, {result.tp}",
-                        hint="check the replicas and min.insync.replicas of that topic",
-                        code="PROGRESS",
-                    )
-            if len(floors) < len(progress):
-                await asyncio.sleep(0.05)
-                await self._client.refresh([self._flow.progress_topic])
-        return floors, await end(self._client, who, commit=False, second_protocol=True)
-
-    async def _write_barrier(self, who: Identity, progress: Sequence[TopicPartition]) -> list[Landed]:
-        by_node: dict[int, list[Parcel]] = {}
-        body = encode_records(_BARRIER, int(time.time() * 1000))
-        header = seal(body, Stamp(who.producer_id, who.epoch, 0))
-        topic_id = self._client.topic_id(self._flow.progress_topic)
-        for tp in progress:
-            parcel = Parcel(tp, topic_id, header, body.payload, body.count)
-            by_node.setdefault(self._client.leader(tp), []).append(parcel)
-        results = [Landed(p.tp, codes.LEADER_NOT_AVAILABLE, -1, -1, "") for p in by_node.pop(-1, [])]
-        for node, parcels in by_node.items():
-            try:
-                link = await self._client.link(node, "produce")
-                version = produce_version(link, parcels, second_protocol=True)
-                answer = await send_parcels(link, version, who.transactional_id, parcels, 15_000)
-            except (BrokerUnreachable, BrokerRefused) as error:
-                results += [Landed(p.tp, codes.NETWORK_EXCEPTION, -1, -1, str(error)) for p in parcels]
-            else:
-                results += landed(answer, parcels)
-        return results

@@ -20,7 +20,7 @@ from isthmus.wire.admin import NewTopic, create_topics, wait_for_topics
 from isthmus.wire.cluster import Client
 
 _COMPACT = {"cleanup.policy": "compact"}
-_PROGRESS = _COMPACT | {"segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.1"}
+PROGRESS_SETTINGS = _COMPACT | {"segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.1"}
 _PATIENCE_S = 15.0
 
 
@@ -33,7 +33,7 @@ class InternalTopic(NamedTuple):
 def internal_topics(flow: Flow) -> list[InternalTopic]:
     """Every topic of the flow that is not a copy."""
     factor, kept = flow.internal_replication_factor, flow.mm2_topics
-    progress = NewTopic(flow.progress_topic, flow.tuning.progress_partitions, factor, _PROGRESS)
+    progress = NewTopic(flow.progress_topic, flow.tuning.progress_partitions, factor, PROGRESS_SETTINGS)
     wanted = [
         InternalTopic("target", progress, needed=True),
         InternalTopic("target", NewTopic(flow.control_topic, 1, factor, control.TOPIC_SETTINGS), needed=True),
@@ -48,7 +48,7 @@ def internal_topics(flow: Flow) -> list[InternalTopic]:
     if kept.offset_syncs:
         wanted.append(InternalTopic(kept.offset_syncs_on, NewTopic(offset_syncs_topic(flow), 1, factor, _COMPACT)))
     if flow.keeps_index:
-        wanted.append(InternalTopic("target", NewTopic(flow.index_topic, 1, factor, _PROGRESS)))
+        wanted.append(InternalTopic("target", NewTopic(flow.index_topic, 1, factor, PROGRESS_SETTINGS)))
     if kept.checkpoints:
         wanted.append(InternalTopic("target", NewTopic(checkpoints_topic(flow), 1, factor, _COMPACT)))
     return wanted
@@ -57,14 +57,15 @@ def internal_topics(flow: Flow) -> list[InternalTopic]:
 async def create_internal_topics(source: Client, target: Client, flow: Flow, note: Callable[[str], None]) -> None:
     """Create what is missing; only what is needed can fail."""
     wanted = internal_topics(flow)
-    await _create_needed(target, [each.topic for each in wanted if each.needed and each.on == "target"], TargetError)
-    await _create_needed(source, [each.topic for each in wanted if each.needed and each.on == "source"], SourceError)
+    await create_needed(target, [each.topic for each in wanted if each.needed and each.on == "target"], TargetError)
+    await create_needed(source, [each.topic for each in wanted if each.needed and each.on == "source"], SourceError)
     for each in wanted:
         if not each.needed:
             await _create_if_allowed(source if each.on == "source" else target, each.topic, note)
 
 
-async def _create_needed(client: Client, topics: list[NewTopic], kind: type[IsthmusError]) -> None:
+async def create_needed(client: Client, topics: list[NewTopic], kind: type[IsthmusError]) -> None:
+    """Create what is missing of these; raises `kind` with what to do."""
     if not topics:
         return
     try:

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from isthmus.engine.spark import Spark
 from isthmus.errors import BadRecord, IsthmusError, MachineError
 from isthmus.frames import writing
-from isthmus.frames.placing import SCHEMA
+from isthmus.frames.placing import PLACED
 from isthmus.frames.ranges import Range
 from isthmus.frames.tickets import Slip, Ticket
 from isthmus.frames.transform import READ, Shape, Transformer
@@ -57,7 +57,7 @@ class Carriage:
         """All rows that the ranges make, into the open transaction."""
         rows = self._transformer.apply(self._records(ranges))
         if self.shape.together:
-            rows = rows.mapInArrow(partial(writing.place, ticket), SCHEMA)
+            rows = rows.mapInArrow(partial(writing.place, ticket), PLACED)
             rows = rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
         return self._slips(rows.mapInArrow(partial(writing.write, ticket), writing.SLIPS), "batch")
 

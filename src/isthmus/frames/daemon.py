@@ -14,6 +14,7 @@ from pyspark.daemon import manager  # noqa: E402
 import isthmus.engine.task  # noqa: E402
 import isthmus.frames.arrow  # noqa: E402
 import isthmus.frames.carriage  # noqa: E402
+import isthmus.frames.outgoing  # noqa: E402
 import isthmus.frames.planning  # noqa: E402
 import isthmus.frames.reading  # noqa: E402
 import isthmus.frames.source  # noqa: E402, F401 - imported for their effect: to be there in every fork

@@ -24,7 +24,8 @@ from isthmus.engine.refusals import above_end
 from isthmus.engine.track import Track
 from isthmus.errors import BadRecord, BrokerUnreachable
 from isthmus.frames.carriage import Carriage
-from isthmus.frames.deeds import Deeds, Letter, Overlap
+from isthmus.frames.deeds import Overlap
+from isthmus.frames.flow_deeds import FlowDeeds, Letter
 from isthmus.frames.poison import bad_records, record_at
 from isthmus.frames.ranges import Range, admitted
 from isthmus.frames.routes import Routes
@@ -64,7 +65,7 @@ class RecordsLane(Lane):
         self._memory = memory
         self._transform = order.flow.transform or Transform()
         self._lettering = self._transform.on_error == DEAD_LETTER and order.dead_letters_id is not None
-        self._deeds = Deeds(self.target, order, self.writer.tally)
+        self._deeds = FlowDeeds(self.target, order, self.writer.tally)
         self._routes = Routes(self.target, order)
 
     async def _copy(self) -> None:

@@ -100,8 +100,8 @@ def read_options(given: Mapping[str, str], streaming: bool) -> Options:
         end=_end(options),
         most_per_batch=_number(options, "maxOffsetsPerTrigger"),
         least_tasks=_number(options, "minPartitions"),
-        fail_on_loss=_truth(options, "failOnDataLoss", True),
-        headers=_truth(options, "includeHeaders", False),
+        fail_on_loss=truth(options, "failOnDataLoss", True),
+        headers=truth(options, "includeHeaders", False),
         answer_bytes=_answer_bytes(cluster.settings),
     )
 
@@ -134,7 +134,7 @@ def _number(options: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _truth(options: Mapping[str, str], name: str, default: bool) -> bool:
+def truth(options: Mapping[str, str], name: str, default: bool) -> bool:
     text = options.get(name.lower(), str(default)).strip().lower()
     if text not in ("true", "false"):
         raise wrong(name, f"`{text}` is neither true nor false")

@@ -31,7 +31,10 @@ COLUMNS = {  # what a sink writes, and the types that columns are cast to before
     "offset": "bigint",
 }
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+MAKER = "maker"
+PLACED = f"{SCHEMA}, {MAKER} bigint"  # of rows that are yet to be brought together
 _MANY = 1 << 32  # more than any topic has partitions
+_ATTEMPTS = 1 << 40  # more than a Spark context has attempts at tasks
 
 
 class UnknownTopics(Exception):
@@ -82,17 +85,26 @@ def shares(batch: pa.RecordBatch, places: Mapping[str, Place]) -> Iterator[Share
             yield Share(TopicPartition(place.topic, int(numbers[chosen[0]])), place, chosen)
 
 
-def placed(batch: pa.RecordBatch, places: Mapping[str, Place]) -> pa.RecordBatch:
-    """The same rows with every partition filled in, for rows that are yet to be brought together by it. As they are,
-    where a topic has no place: whoever writes them will tell."""
+def placed(batch: pa.RecordBatch, places: Mapping[str, Place], task: int, attempt: int) -> pa.RecordBatch:
+    """The same rows with every partition filled in, and the task that made them: for rows that are yet to be brought
+    together. Partitions stay as they are where a row can go nowhere: whoever writes it will tell."""
+    made = batch.append_column(MAKER, pa.array(np.full(batch.num_rows, task * _ATTEMPTS + attempt), pa.int64()))
     numbers = np.empty(batch.num_rows, np.int32)
     try:
         for share in shares(batch, places):
             numbers[share.chosen] = share.tp.partition
-    except UnknownTopics:
-        return batch
+    except (UnknownTopics, BadRecord):
+        return made
     at = batch.schema.get_field_index("partition")
-    return batch.set_column(at, batch.schema.field(at), pa.array(numbers, pa.int32()))
+    return made.set_column(at, batch.schema.field(at), pa.array(numbers, pa.int32()))
+
+
+def makers(batch: pa.RecordBatch) -> set[tuple[int, int]]:
+    """Tasks that made these rows, each with its attempt; none where rows were not brought together."""
+    if MAKER not in batch.schema.names:
+        return set()
+    found = np.unique(batch.column(MAKER).to_numpy(zero_copy_only=False))
+    return {divmod(each, _ATTEMPTS) for each in found.tolist()}
 
 
 def _partitions(batch: pa.RecordBatch, codes: npt.NDArray[np.int64], places: list[Place]) -> Longs:

@@ -17,7 +17,7 @@ from isthmus.wire.admin import NewTopic, create_topics, wait_for_topics
 from isthmus.wire.cluster import Client
 
 _NAME = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}")
-_INTERNAL = re.compile(r"__.*|.*[.-]internal|mm2-.*|isthmus\..*\.dead-letters")
+INTERNAL = re.compile(r"__.*|.*[.-]internal|mm2-.*|isthmus\..*\.dead-letters")
 
 
 class Routes:
@@ -52,7 +52,7 @@ class Routes:
     def _refuse_unfit(self, name: str) -> None:
         if not _NAME.fullmatch(name):
             raise self._wrong(name, "that is no name of a topic")
-        if _INTERNAL.fullmatch(name):
+        if INTERNAL.fullmatch(name):
             raise self._wrong(name, "that is an internal topic")
         if not self._order.second_protocol:
             raise self._wrong(name, "the target is too old to write topics that are no copies (before Kafka 4.0)")

@@ -29,7 +29,7 @@ READ = (
 )
 _BYTES = ("binary", "string", "void")
 _HEADERS = re.compile(r"array<struct<\w+:string,\w+:(binary|string|void)>>|void")
-_TYPES: dict[str, Callable[[str], bool]] = {
+TYPES: dict[str, Callable[[str], bool]] = {
     "key": _BYTES.__contains__,
     "value": _BYTES.__contains__,
     "headers": lambda kind: bool(_HEADERS.fullmatch(kind)),
@@ -116,7 +116,7 @@ class Transformer:
             )
         if doubled := [name for name in COLUMNS if names.count(name) > 1]:
             raise self._wrong(f"what comes out has {doubled[0]} twice", "take the old one away by * EXCEPT (...)")
-        for name, fits in _TYPES.items():
+        for name, fits in TYPES.items():
             kind = schema[name].dataType.simpleString()
             if not fits(kind):
                 raise self._wrong(

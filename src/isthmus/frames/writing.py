@@ -20,7 +20,7 @@ from isthmus.engine.outbox import Outbox, Refused, swallowed
 from isthmus.engine.refusals import TOO_LARGE
 from isthmus.errors import BadRecord, IsthmusError, OrderVoid, TargetError
 from isthmus.frames.loop import Loop
-from isthmus.frames.placing import UnknownTopics, placed, rows_of, shares
+from isthmus.frames.placing import UnknownTopics, makers, placed, rows_of, shares
 from isthmus.frames.tickets import Slip, Ticket
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
@@ -47,13 +47,15 @@ def write(ticket: Ticket, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
         slip = Slip(unknown=tuple(unknown.names))
     except IsthmusError as error:
         slip = Slip(error=error)
-    yield _row(slip)
+    yield row(slip)
 
 
 def place(ticket: Ticket, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fill in partitions before rows are brought together. What has no place yet fails here as it would there."""
+    """Fill in partitions, and who made the rows, before they are brought together."""
+    context = TaskContext.get()
+    task, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
     for batch in batches:
-        yield placed(batch, ticket.places)
+        yield placed(batch, ticket.places, task, attempt)
 
 
 def judge(ticket: Ticket, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -69,10 +71,10 @@ def judge(ticket: Ticket, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
         slip = Slip()
     except IsthmusError as error:
         slip = Slip(error=error)
-    yield _row(slip)
+    yield row(slip)
 
 
-def _row(slip: Slip) -> pa.RecordBatch:
+def row(slip: Slip) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(slip)], pa.binary())], names=["slip"])
 
 
@@ -90,6 +92,7 @@ class _Task:
             arrived=self._arrived,
         )
         self._claim = ""
+        self._makers: set[tuple[int, int]] = set()
         self._bytes = 0
         self._counts: dict[TopicPartition, int] = {}
         self._sequences: dict[TopicPartition, int] = {}
@@ -108,6 +111,7 @@ class _Task:
     def take(self, batch: pa.RecordBatch) -> None:
         """Encode and send; returns while requests are on their way."""
         rows = rows_of(batch)
+        self._makers |= makers(batch)
         waiting = [
             (share, bodies(rows, share.chosen, self._ticket.codec, self._ticket.batch_bytes))
             for share in shares(batch, self._ticket.places)
@@ -130,7 +134,13 @@ class _Task:
     def slip(self) -> Slip:
         if self._claim:
             self._flush()
-        return Slip(counts=self._counts, sequences=self._sequences, bytes=self._bytes, claim=self._claim)
+        return Slip(
+            counts=self._counts,
+            sequences=self._sequences,
+            bytes=self._bytes,
+            makers=frozenset(self._makers),
+            claim=self._claim,
+        )
 
     def _send(self, wave: list[Parcel]) -> None:
         try:
@@ -155,7 +165,7 @@ class _Task:
         journal = Journal(self._client, ticket.claims.topic)
         share, attempt = f"{ticket.batch}.{number}", uuid.uuid4().hex[:8]
         if not await control.claim(journal, share, attempt, ticket.claims.since):
-            raise OrderVoid("another attempt writes this share of the batch", where=share)
+            raise OrderVoid("another attempt writes this share of the batch", where=share, code="CLAIMED")
         self._claim = control.claim_key(share, attempt)
         self._outbox.begin(ticket.who)
 

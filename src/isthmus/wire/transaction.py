@@ -94,7 +94,10 @@ def refused_transaction(client: Client, transactional_id: str, code: int) -> Tar
             "cluster is too busy; start again when it has calmed down, nothing is lost"
         )
     elif code == codes.INVALID_TRANSACTION_TIMEOUT:
-        hint = "lower tuning.transaction_timeout_ms below the broker's transaction.max.timeout.ms"
+        hint = (
+            "lower tuning.transaction_timeout_ms (of a sink: kafka.transaction.timeout.ms) below the broker's "
+            "transaction.max.timeout.ms"
+        )
     elif code == codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         hint = "grant WRITE and DESCRIBE on transactional ids with the prefix isthmus."
     return TargetError(
