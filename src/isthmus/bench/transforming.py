@@ -24,8 +24,9 @@ from isthmus.bench.warm import warm_up
 from isthmus.lab.mix import order_bodies
 
 BAR = 2.0
+# What is no JSON passes as it is: latency is measured with records of its own.
 SQL = """SELECT * EXCEPT (value),
-  regexp_replace(CAST(value AS STRING), '"token": "[0-9a-f]+"', '"token": "***"') AS value
+  IF(value LIKE '{%', CAST(regexp_replace(value, '"token": "[0-9a-f]+"', '"token": "***"') AS BINARY), value) AS value
 FROM records WHERE coalesce(get_json_object(CAST(value AS STRING), '$.currency'), '') <> 'GBP'"""
 _OURS = "isthmus-sql"
 _ROUNDS = 2

@@ -55,6 +55,7 @@ class Slip:
     counts: Mapping[TopicPartition, int] = field(default_factory=dict)
     sequences: Mapping[TopicPartition, int] = field(default_factory=dict)
     bytes: int = 0
+    row_bytes: int = 0  # of a row, in the batch of rows where that was the most
     makers: frozenset[tuple[int, int]] = frozenset()  # tasks that made its rows, each with its attempt
     claim: str = ""  # its key, to be taken away when nobody can write with this ticket any more
     unknown: tuple[str, ...] = ()

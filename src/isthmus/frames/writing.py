@@ -93,7 +93,7 @@ class _Task:
         )
         self._claim = ""
         self._makers: set[tuple[int, int]] = set()
-        self._bytes = 0
+        self._bytes = self._row_bytes = 0
         self._counts: dict[TopicPartition, int] = {}
         self._sequences: dict[TopicPartition, int] = {}
         self._floors: dict[TopicPartition, int] = {}
@@ -112,6 +112,7 @@ class _Task:
         """Encode and send; returns while requests are on their way."""
         rows = rows_of(batch)
         self._makers |= makers(batch)
+        self._row_bytes = max(self._row_bytes, batch.nbytes // batch.num_rows)
         waiting = [
             (share, bodies(rows, share.chosen, self._ticket.codec, self._ticket.batch_bytes))
             for share in shares(batch, self._ticket.places)
@@ -138,6 +139,7 @@ class _Task:
             counts=self._counts,
             sequences=self._sequences,
             bytes=self._bytes,
+            row_bytes=self._row_bytes,
             makers=frozenset(self._makers),
             claim=self._claim,
         )
