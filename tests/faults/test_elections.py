@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,12 @@ from tests.integration.sources import KEPT, Pair, admin, codes, forget_clients, 
 from tests.integration.sources import write as written
 from tests.integration.test_resolve import file_of, plain, ranges, resolve, shown
 from tests.integration.test_verify import INDEXED, verified
+from tests.sparkless import Sparkless
 
+from isthmus.engine.driver import Driver
 from isthmus.lab import ClusterSpec, Lab, LabCluster
+from isthmus.model import Flow, Transform
+from isthmus.observe.status import FlowStatus
 from isthmus.wire.fetch import fetch
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -100,19 +105,22 @@ def test_records_that_an_unclean_election_replaced_stop_the_partition_also_after
     lab: Lab, torn: LabCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, stopped = Torn(lab, torn, tmp_path / "running"), Torn(lab, torn, tmp_path / "stopped")
+    changed = Torn(lab, torn, tmp_path / "changed")
+    transformed = replace(changed.pair.flow(), transform=Transform(sql="SELECT * FROM records"))
     gate = Gate(monkeypatch)
-    for each in (running, stopped):
+    for each in (running, stopped, changed):
         each.create()
     with Crossing(running.flow) as crossing:
         behind = frozenset(running.topics)
         torn.kill(FOLLOWER)
-        for each in (running, stopped):
+        for each in (running, stopped, changed):
             each.write(10, 10)
         cross(stopped.flow)
+        assert cross_changing(transformed).stopped == ()
         crossing.until(lambda status: all(position(status, topic) == 20 for topic in behind), PATIENCE_S)
         gate.open.clear()
-        elected_uncleanly(torn, [*running.topics, *stopped.topics])
-        for each in (running, stopped):
+        elected_uncleanly(torn, [*running.topics, *stopped.topics, *changed.topics])
+        for each in (running, stopped, changed):
             each.regrow()
         gate.open.set()
 
@@ -126,6 +134,11 @@ def test_records_that_an_unclean_election_replaced_stop_the_partition_also_after
         crossing.until(lambda status: position(status, running.grown) == 28 and not status.stopped, PATIENCE_S)
     running.proven()
 
+    assert codes(cross_changing(transformed)) == changed.stops
+    for topic in changed.topics:
+        assert values(changed.pair.target.bootstrap, changed.pair.remote(topic)) == plain(range(20))
+        assert values(changed.pair.target.bootstrap, changed.pair.remote(topic), 1) == plain(range(15))
+
     assert codes(cross(stopped.flow)) == stopped.stops
     assert {each["topic"]: each["lost"] for each in shown(stopped.file)["stops"]} == {
         topic: [10, 20] for topic in stopped.topics
@@ -137,6 +150,15 @@ def test_records_that_an_unclean_election_replaced_stop_the_partition_also_after
         assert ranges(resolve(stopped.file, topic, "--accept-gap")) == [("TRUNCATED", 10, 20)]
     assert cross(stopped.flow).stopped == ()
     stopped.proven()
+
+
+def cross_changing(flow: Flow) -> FlowStatus:
+    """As `cross`, of a flow with a transform."""
+    return asyncio.run(_cross_changing(flow))
+
+
+async def _cross_changing(flow: Flow) -> FlowStatus:
+    return await Driver(flow, Sparkless(), until_caught_up=True).run()
 
 
 def elected_uncleanly(torn: LabCluster, topics: list[str]) -> None:

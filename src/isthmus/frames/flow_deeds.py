@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from isthmus.engine.letters import letter, letter_partition
 from isthmus.engine.orders import Order
 from isthmus.engine.register import Register
+from isthmus.engine.reigns import Reign
 from isthmus.engine.writer import Tally
 from isthmus.frames.deeds import Deeds, Entry, Terms
 from isthmus.frames.tickets import Place, Slip, Ticket
-from isthmus.mm2.progress import progress_pairs
+from isthmus.mm2.progress import java_partition, progress_key, progress_value
 from isthmus.model import NO_ID, TopicPartition
 from isthmus.wire.cluster import Client
 from isthmus.wire.compression import NAMES
@@ -24,6 +25,7 @@ from isthmus.wire.records import Record, encode_records, encode_stamped
 _CONNECTOR = "MirrorSourceConnector"
 _DEFAULT_CODEC = "lz4"
 
+Reached = tuple[int, int]  # the source offset after what was read, and the epoch of the leader that had it
 Letter = tuple[TopicPartition, Record, str]  # where it came from, and why it is here
 
 
@@ -44,7 +46,7 @@ class FlowDeeds(Deeds):
         return await super().begin(places, since, batch_bytes)
 
     async def commit(
-        self, slips: Sequence[Slip], reached: Mapping[TopicPartition, int], letters: Sequence[Letter]
+        self, slips: Sequence[Slip], reached: Mapping[TopicPartition, Reached], letters: Sequence[Letter]
     ) -> None:
         """Everything of this batch, or nothing. Raises Overlap; the caller aborts then."""
         await self.close(slips, [*self._letters(letters), *self._progress(reached)])
@@ -63,9 +65,14 @@ class FlowDeeds(Deeds):
             body = encode_stamped([letter(source, record, reason)])
             yield Entry(tp, self._order.dead_letters_id or NO_ID, body)
 
-    def _progress(self, reached: Mapping[TopicPartition, int]) -> Iterable[Entry]:
+    def _progress(self, reached: Mapping[TopicPartition, Reached]) -> Iterable[Entry]:
         flow, now_ms = self._order.flow, int(time.time() * 1000)
-        grouped = progress_pairs(_CONNECTOR, flow.source.alias, reached, self._order.progress_partitions)
+        grouped: dict[int, list[tuple[bytes, bytes]]] = {}
+        for source, (past, epoch) in reached.items():
+            key = progress_key(_CONNECTOR, flow.source.alias, source.topic, source.partition)
+            number = java_partition(key, self._order.progress_partitions)
+            value = progress_value(past - 1, epoch=str(Reign(epoch, past)))
+            grouped.setdefault(number, []).append((key, value))
         for number, pairs in grouped.items():
             tp = TopicPartition(flow.progress_topic, number)
             yield Entry(tp, self._order.progress_id, encode_records(pairs, now_ms))

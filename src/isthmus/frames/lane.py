@@ -25,6 +25,7 @@ from isthmus.engine.track import Track
 from isthmus.errors import BadRecord, BrokerUnreachable
 from isthmus.frames.carriage import Carriage
 from isthmus.frames.deeds import Overlap
+from isthmus.frames.edges import Edges
 from isthmus.frames.flow_deeds import FlowDeeds, Letter
 from isthmus.frames.poison import bad_records, record_at
 from isthmus.frames.ranges import Range, admitted
@@ -32,8 +33,6 @@ from isthmus.frames.routes import Routes
 from isthmus.frames.tickets import Slip, Ticket
 from isthmus.frames.writing import LARGE
 from isthmus.model import TopicPartition, Transform
-from isthmus.wire import codes
-from isthmus.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from isthmus.wire.rows import BATCH_BYTES
 
 _PAUSE_S = 0.1
@@ -67,6 +66,7 @@ class RecordsLane(Lane):
         self._lettering = self._transform.on_error == DEAD_LETTER and order.dead_letters_id is not None
         self._deeds = FlowDeeds(self.target, order, self.writer.tally)
         self._routes = Routes(self.target, order)
+        self._edges = Edges(self.source, self.tracks)
 
     async def _copy(self) -> None:
         hearing = asyncio.ensure_future(self.follower.run())
@@ -105,18 +105,15 @@ class RecordsLane(Lane):
 
     async def _look(self) -> Ends:
         """How far the next batch goes, of partitions that have something."""
-        running = {tp: track for tp, track in self.tracks.items() if track.stop is None}
-        try:
-            starts = await list_offsets(self.source, running, EARLIEST)
-            ends = await list_offsets(self.source, running, LATEST, READ_COMMITTED)
-        except BrokerUnreachable:
-            starts = ends = {}
-        known = {tp for tp in running if _is_told(starts, tp) and _is_told(ends, tp)}
-        if len(known) < len(running):
+        running = [tp for tp, track in self.tracks.items() if track.stop is None]
+        spans, stops = await self._edges.look(running)
+        if len(spans) + len(stops) < len(running):
             await self._look_for_leaders()
-        for tp in known:
-            await self._place(running[tp], starts[tp][0], ends[tp][0])
-        waiting = {tp: track for tp, track in running.items() if tp in known and track.stop is None}
+        for tp, stop in stops.items():
+            self._stop(self.tracks[tp], stop)
+        for tp, span in spans.items():
+            await self._place(self.tracks[tp], span.start, span.end)
+        waiting = {tp: self.tracks[tp] for tp in spans if self.tracks[tp].stop is None}
         latest = {tp: self._limit(track) for tp, track in waiting.items() if track.end > track.position}
         begins = {tp: waiting[tp].position for tp in latest}
         allowed = admitted(begins, latest, min(self._memory.most, self._transform.most_records))
@@ -178,7 +175,8 @@ class RecordsLane(Lane):
             self._memory.claims += [slip.claim for slip in slips if slip.claim]
             unknown = sorted({name for slip in slips for name in slip.unknown})
             if not unknown:
-                await self._deeds.commit(slips, ends, letters)
+                reached = {tp: (end, self._edges.reached(tp)) for tp, end in ends.items()}
+                await self._deeds.commit(slips, reached, letters)
         except BadRecord as bad:
             await self._blame(ticket, ranges, bad)
         except Overlap:
@@ -257,10 +255,6 @@ class RecordsLane(Lane):
             self._memory.poison.setdefault(tp, {}).update(reasons)
             for at, reason in reasons.items():
                 self.follower.note(f"{tp}: the transform fails at offset {at}: {reason}")
-
-
-def _is_told(answers: Mapping[TopicPartition, tuple[int, int]], tp: TopicPartition) -> bool:
-    return tp in answers and answers[tp][1] == codes.NONE
 
 
 def _poison_stop(track: Track, reason: str) -> Stop:

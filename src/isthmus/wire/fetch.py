@@ -174,10 +174,26 @@ def committed_batches(fetched: Fetched, batches: Sequence[Batch]) -> Iterator[Ba
             yield batch
 
 
+class Edge(NamedTuple):
+    """An end of a log, as its leader told it. `epoch`: of that leader; -1 where it does not say (before Kafka 2.1)."""
+
+    offset: int
+    error: int
+    epoch: int = -1
+
+
 async def list_offsets(
     client: Client, partitions: Iterable[TopicPartition], when: int, isolation: int = READ_UNCOMMITTED
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """(offset, error code) of each partition at LATEST or EARLIEST, asked of its leader.
+    """As `list_edges`, offset and error code alone."""
+    found = await list_edges(client, partitions, when, isolation)
+    return {tp: (edge.offset, edge.error) for tp, edge in found.items()}
+
+
+async def list_edges(
+    client: Client, partitions: Iterable[TopicPartition], when: int, isolation: int = READ_UNCOMMITTED
+) -> dict[TopicPartition, Edge]:
+    """Each partition at LATEST or EARLIEST, asked of its leader.
 
     Version 5 or newer where offered: only then does a fresh leader whose high watermark lags say so
     (OFFSET_NOT_AVAILABLE) instead of answering too low. Version 1 knows no isolation, nor do its brokers know
@@ -186,12 +202,14 @@ async def list_offsets(
     by_node: dict[int, list[TopicPartition]] = {}
     for tp in partitions:
         by_node.setdefault(client.leader(tp), []).append(tp)
-    found: dict[TopicPartition, tuple[int, int]] = dict.fromkeys(by_node.pop(-1, []), (-1, codes.LEADER_NOT_AVAILABLE))
+    found = dict.fromkeys(by_node.pop(-1, []), Edge(-1, codes.LEADER_NOT_AVAILABLE))
     for node, tps in by_node.items():
         answer = await client.call(node, _list_request(tps, when, isolation), 7, floor=1)
         for topic in answer.topics:
             for entry in topic.partitions:
-                found[TopicPartition(topic.name, entry.partition_index)] = (entry.offset, entry.error_code)
+                epoch = getattr(entry, "leader_epoch", -1)
+                edge = Edge(entry.offset, entry.error_code, -1 if epoch is None else epoch)
+                found[TopicPartition(topic.name, entry.partition_index)] = edge
     return found
 
 
