@@ -190,3 +190,21 @@ def test_ranges_are_cut_into_at_least_so_many_and_together_they_are_the_same(
         assert all(one.end == other.low for one, other in itertools.pairwise(mine))
     if len(whole) >= least:
         assert pieces == whole
+
+
+@pytest.mark.parametrize("slip", ["kafka.securty.protocol", "kafka.saslmechanism", "kafka.fetch.maximum.bytes"])
+def test_a_slip_in_a_setting_of_kafka_is_told(slip: str) -> None:
+    given = {"kafka.bootstrap.servers": "e:9092", "subscribe": "t", slip: "x"}
+    with pytest.raises(ConfigError, match="no such setting") as error:
+        read_options(given, streaming=False)
+    assert slip in error.value.where
+
+
+def test_settings_of_kafkas_clients_that_mean_nothing_here_are_no_slips() -> None:
+    given = {
+        "kafka.bootstrap.servers": "e:9092",
+        "subscribe": "t",
+        "kafka.request.timeout.ms": "5",
+        "kafka.client.id": "x",
+    }
+    read_options(given, streaming=True)

@@ -19,6 +19,7 @@ from isthmus.config.substitute import Missing, Providers, plain
 from isthmus.config.values import broker
 from isthmus.errors import ConfigError
 from isthmus.frames import jsons
+from isthmus.frames.clients import OF_CLIENTS
 from isthmus.mm2.filters import TopicFilter, split_list
 from isthmus.model import SECURITY_SETTINGS, Cluster, TopicPartition
 
@@ -41,6 +42,7 @@ _KNOWN = (
     *("minPartitions", "failOnDataLoss", "includeHeaders"),
 )
 _SPELLED = {name.lower(): name for name in _KNOWN}
+_SECURING = ("security.protocol", "sasl.mechanism", "sasl.jaas.config", "ssl.truststore.location")
 _REFUSED = {
     "auto.offset.reset": "set `startingOffsets` instead",
     "enable.auto.commit": "offsets are kept by Spark's checkpoint",
@@ -151,6 +153,7 @@ def read_cluster(options: Mapping[str, str]) -> Cluster:
         for name, value in ((name.lower(), value) for name, value in options.items())
         if name.startswith(_PREFIX)
     }
+    _refuse_slips(settings)
     _refuse_settings(settings)
     servers = split_list(settings.pop("bootstrap.servers", ""))
     if not servers:
@@ -171,6 +174,14 @@ def _resolved(name: str, value: str) -> str:
     except Missing as missing:
         raise wrong(name, missing.text, missing.hint) from None
     return found
+
+
+def _refuse_slips(settings: Mapping[str, str]) -> None:
+    """A name that nobody knows may have been meant to secure a connection."""
+    for name in settings:
+        if not name.startswith(SECURITY_SETTINGS) and name not in OF_CLIENTS:
+            hint = nearest(_PREFIX + name, [_PREFIX + known for known in (*_SECURING, *sorted(OF_CLIENTS))])
+            raise wrong(_PREFIX + name, "Kafka's clients know no such setting", hint)
 
 
 def _refuse_settings(settings: Mapping[str, str]) -> None:
