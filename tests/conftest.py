@@ -18,9 +18,11 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 # would leave one of them with nothing to do.
 _LONG = (
     "test_brokers",
+    "test_transforms",
     "test_processes",
     "test_run_command",
     "test_security",
+    "test_sink_spark",
     "test_changes",
     "test_adopt",
     "test_elections",
@@ -30,7 +32,6 @@ _LONG = (
     "test_spark_cluster",
     "test_failover",
     "test_protocols",
-    "test_sink_spark",
     "test_frames_spark",
     "test_verify",
     "test_bad_input",
