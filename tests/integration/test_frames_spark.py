@@ -19,6 +19,7 @@ from tests.integration.framed import Seen, by_librdkafka
 from tests.integration.sources import PATIENCE_S, START_MS, Pair, delete_before, numbered, wait_until, write
 from tests.integration.test_frames import odd
 
+from isthmus.engine.spark import forget_jvm
 from isthmus.frames import register
 
 SECRET = "hunter2"
@@ -64,7 +65,7 @@ def spark(events: Path) -> Iterator[SparkSession]:
 def end_jvm() -> None:
     """PySpark would keep it for the next session of this process, and other tests start their own."""
     gateway = SparkContext._gateway
-    SparkContext._gateway = SparkContext._jvm = None
+    forget_jvm()
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(PATIENCE_S)

@@ -56,6 +56,11 @@ class SparkCluster:
         """The executor JVMs of one worker."""
         return [child for child in self.workers[number].children() if child.name() == "java"]
 
+    def executor(self, number: int) -> psutil.Process:
+        """The one that a worker has, or will have: one that was killed is started again."""
+        wait_for(lambda: self.executors(number), 120, f"an executor of worker {number}")
+        return self.executors(number)[0]
+
 
 @pytest.fixture
 def cluster() -> Iterator[SparkCluster]:
@@ -103,3 +108,24 @@ def test_a_flow_on_a_spark_cluster_survives_the_loss_of_a_worker(
     # Heartbeats are written to the source as long as the flow runs: one may come after the last look at it.
     assert {row["lag"] for row in flow["partitions"] if row["topic"] == topic} == {0}
     assert list(tmp_path.glob("isthmus-spark-*")) == []
+
+
+def test_a_flow_with_a_transform_on_a_spark_cluster_survives_the_loss_of_executors(
+    lab: Lab, cluster: SparkCluster, tmp_path: Path
+) -> None:
+    alias, topic = unique("cluster"), unique("topic-")
+    source, target = lab["east"], lab["west"]
+    source.create_topic(topic, PARTITIONS)
+    more = ["transform: SELECT * FROM records"]
+    file = yaml_file(tmp_path, source.bootstrap, target.bootstrap, alias=alias, topics=[topic], more=more)
+    environment = {"SPARK_LOCAL_IP": HOST, "TMPDIR": str(tmp_path)}
+    with Running("run", file, "--master", cluster.url, "--lanes", "2", "-o", "json", env=environment) as running:
+        with Writing(source.bootstrap, topic, PARTITIONS):
+            for number in (0, 1):
+                grows(target.bootstrap, f"{alias}.{topic}", seconds=180)
+                cluster.executor(number).kill()
+            grows(target.bootstrap, f"{alias}.{topic}", seconds=180)
+        assert crossed(source, target, alias, topic, seconds=180).records > 0
+        running.terminate()
+        ended = running.ended(90)
+        assert ended.code == 0, ended

@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import py4j.java_gateway
+import py4j.protocol
 from pyspark import InheritableThread, SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
@@ -294,9 +296,15 @@ def _end_jvm(jvm: subprocess.Popen[bytes] | None) -> None:
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
-    # PySpark keeps the gateway for the next context of this process; there is none behind it any more.
+    forget_jvm()
+
+
+def forget_jvm() -> None:
+    """PySpark keeps the gateway for the next context of this process; there is none behind it any more. A session has
+    also put itself between Py4J and all who use it: without a JVM of its own it would fail on errors of others'."""
     SparkContext._gateway = None
     SparkContext._jvm = None
+    py4j.java_gateway.get_return_value = py4j.protocol.get_return_value
 
 
 def _conf(master: str, lanes: int, name: str, folder: Path, extra: Mapping[str, str], daemon: str) -> SparkConf:
