@@ -104,9 +104,14 @@ def lay_out(spec: ClusterSpec, folder: Path) -> tuple[Node, ...]:
     )
 
 
+_handed_out: set[int] = set()  # by this process: between here and a broker that listens, nobody else sees it taken
+
+
 def free_ports() -> Iterator[int]:
-    """Free ports in random order: two labs that start together hardly ever choose the same."""
+    """Free ports in random order, none twice: two labs that start together hardly ever choose the same."""
     for port in random.sample(_PORTS, len(_PORTS)):
+        if port in _handed_out:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if probe.connect_ex((HOST, port)) == 0:
@@ -117,6 +122,7 @@ def free_ports() -> Iterator[int]:
                 probe.bind((HOST, port))
             except OSError:
                 continue
+        _handed_out.add(port)
         yield port
 
 
