@@ -6,20 +6,18 @@ One session for all tests: most of their time is its start.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.integration.framed import Seen, by_librdkafka
+from tests.integration.sessions import session
 from tests.integration.sources import PATIENCE_S, START_MS, Pair, delete_before, numbered, wait_until, write
 from tests.integration.test_frames import odd
 
-from isthmus.engine.spark import forget_jvm
 from isthmus.frames import register
 
 SECRET = "hunter2"
@@ -40,35 +38,15 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def spark(events: Path) -> Iterator[SparkSession]:
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),
         "spark.eventLog.compress": "false",
         "spark.python.daemon.module": "isthmus.frames.daemon",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = SparkSession.builder.master("local[2]").appName("frames")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        register(session)
-        yield session
-        session.stop()
-        end_jvm()
-
-
-def end_jvm() -> None:
-    """PySpark would keep it for the next session of this process, and other tests start their own."""
-    gateway = SparkContext._gateway
-    forget_jvm()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(PATIENCE_S)
+    with session(settings) as made:
+        register(made)
+        yield made
 
 
 def batch(spark: SparkSession, pair: Pair, **options: str) -> DataFrame:

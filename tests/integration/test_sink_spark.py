@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.integration import sink_driver
 from tests.integration.deadly import DEADLY, deaths
 from tests.integration.framed import Seen, by_librdkafka
+from tests.integration.sessions import session
 from tests.integration.sink_driver import fill, masked, started
 from tests.integration.sources import (
     CODECS,
@@ -34,7 +35,6 @@ from tests.integration.sources import (
     send,
     stored,
 )
-from tests.integration.test_frames_spark import end_jvm
 
 from isthmus.errors import BadRecord, ConfigError, IsthmusError, RivalError, TargetError
 from isthmus.frames import KafkaSink
@@ -56,24 +56,10 @@ def deadly(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spark(deadly: Path) -> Iterator[SparkSession]:
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.python.daemon.module": "tests.integration.deadly",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-        patch.setenv(DEADLY, str(deadly))
-        builder = SparkSession.builder.master("local[2]").appName("sink")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        yield session
-        session.stop()
-        end_jvm()
+    found = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    daemon = {"spark.python.daemon.module": "tests.integration.deadly"}
+    with session(daemon, {"PYTHONPATH": found, DEADLY: str(deadly)}) as made:
+        yield made
 
 
 @pytest.fixture

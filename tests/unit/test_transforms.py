@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,9 @@ from hypothesis import strategies as st
 
 from isthmus.config.load import load
 from isthmus.config.written import as_yaml
+from isthmus.engine.lane import run_order
+from isthmus.engine.orders import Order
+from isthmus.engine.wishes import Wishing
 from isthmus.errors import BadRecord, ConfigError
 from isthmus.frames.carriage import shared
 from isthmus.frames.placing import UnknownTopics, placed, rows_of, shares
@@ -21,7 +25,8 @@ from isthmus.frames.poison import bad_records
 from isthmus.frames.ranges import Range
 from isthmus.frames.tickets import Place
 from isthmus.mm2.progress import java_partition
-from isthmus.model import Flow, TopicPartition, Transform
+from isthmus.model import NO_ID, Flow, TopicPartition, Transform
+from isthmus.wire.transaction import Identity
 
 # --- ranges to tasks --------------------------------------------------------------------------
 
@@ -208,3 +213,37 @@ def test_lanes_of_a_transform_are_its_tasks(tmp_path: Path) -> None:
 def test_what_cannot_be_meant_is_told(tmp_path: Path, keys: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         flow_of(tmp_path, **keys)
+
+
+# --- what belongs to copies -------------------------------------------------------------------
+
+
+def test_a_lane_that_knows_nothing_of_transforms_does_not_carry_over_what_was_to_be_masked(tmp_path: Path) -> None:
+    who = Identity("x", 1, 1)
+    order = Order(
+        order_id="o",
+        flow=flow_of(tmp_path, transform="m:f"),
+        lane=0,
+        driver="d",
+        revision=0,
+        assignments=(),
+        identities=(who, who),
+        second_protocol=True,
+        progress_id=NO_ID,
+        progress_partitions=1,
+        dead_letters_id=None,
+        topic_rates={},
+        control_from=0,
+    )
+    with pytest.raises(ConfigError, match="copied batch by batch"):
+        run_order(order, "attempt")
+
+
+def test_a_flow_with_a_transform_is_not_throttled_in_silence(tmp_path: Path) -> None:
+    flow = flow_of(tmp_path, transform="m:f")
+    with pytest.raises(ConfigError, match="cannot be throttled"):
+        asyncio.run(_throttled(flow))
+
+
+async def _throttled(flow: Flow) -> None:
+    await Wishing(flow).throttle(1000)

@@ -184,7 +184,7 @@ def whoami() -> str:
 @contextlib.asynccontextmanager
 async def opened(flow: Flow, options: Options, tell: Tell = lambda _: None) -> AsyncIterator[Scene]:
     """A scene on connected clients, with what is on record."""
-    refuse_transformed(flow, "changed over to")
+    refuse_transformed(flow, "failed over")
     async with clients(flow) as (source, target):
         scene = Scene(flow, options, tell, source, target)
         await scene.open()

@@ -23,7 +23,7 @@ from isthmus.engine.outbox import Refused
 from isthmus.engine.refusals import TOO_LARGE, judge_produce
 from isthmus.engine.register import Register
 from isthmus.engine.resolve.record import stop_key, stop_value
-from isthmus.engine.sides import unconnected
+from isthmus.engine.sides import refuse_transformed, unconnected
 from isthmus.engine.sieve import Sieve
 from isthmus.engine.strangers import strange_batches, written_by_others
 from isthmus.engine.track import Track
@@ -300,6 +300,7 @@ class Lane:
 
 def run_order(order: Order, attempt: str) -> Receipt:
     """Run one order to its end in this process; the body of a Spark task."""
+    refuse_transformed(order.flow, "copied batch by batch")  # or what was to be masked would go over as it is
     return asyncio.run(_run(order, attempt))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 
 from isthmus.errors import BrokerUnreachable, TargetError
 from isthmus.model import TopicPartition
@@ -47,7 +48,7 @@ class Scan:
         return min([self.cursor, *(first for first, _ in self.undecided.values())])
 
 
-class MarkedLog:
+class MarkedLog(ABC):
     """All partitions of one topic. Those who read it say what a committed record means, in `_apply`."""
 
     def __init__(self, client: Client, topic: str) -> None:
@@ -114,6 +115,6 @@ class MarkedLog:
         else:
             self._apply(scan, records)
 
+    @abstractmethod
     def _apply(self, scan: Scan, records: list[Record]) -> None:
         """Committed records of one partition; `scan.supersedes` tells whether one counts."""
-        raise NotImplementedError

@@ -249,9 +249,9 @@ class _OnSpark:
 
     async def run(self, order: Order) -> Receipt:
         spark = await self._run.spark()
-        if order.flow.transform is not None and self._transforming is not None:
-            return await self._transforming.run(order)
-        return await spark.run(order)
+        if order.flow.transform is None or self._transforming is None:
+            return await spark.run(order)  # which refuses an order with a transform
+        return await self._transforming.run(order)
 
 
 def replicate(

@@ -68,10 +68,10 @@ async def reach(client: Client, kind: type[SourceError | TargetError]) -> None:
 
 
 def refuse_transformed(flow: Flow, what: str) -> None:
-    """What compares or swaps both sides needs copies, and a transform makes something else."""
+    """What belongs to copies: a transform makes something else of records, and in another way."""
     if flow.transform is not None:
         raise ConfigError(
-            f"a flow with a transform has no copies that could be {what}",
+            f"a flow with a transform cannot be {what}",
             where=f"flow {flow.name}",
             hint="carry the same topics by a flow without a transform for that",
             code="TRANSFORM",

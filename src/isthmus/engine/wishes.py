@@ -19,6 +19,7 @@ from typing import Any
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
+from isthmus.engine.sides import refuse_transformed
 from isthmus.errors import ConfigError
 from isthmus.model import Flow, Groups, Mm2Topics, Sync, Topics, Tuning
 from isthmus.wire.cluster import Client
@@ -208,6 +209,7 @@ class Wishing:
 
     async def throttle(self, rate: int | None, topics: frozenset[str] = frozenset()) -> Answer:
         """0: no limit. None: what the file says counts again, which says nothing of single topics."""
+        refuse_transformed(self.flow, "throttled")
         was = self._view.values.get(THROTTLE, {})
         if topics:
             kept = {topic: each for topic, each in throttled_topics(self._view).items() if topic not in topics}

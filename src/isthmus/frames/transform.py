@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,13 +63,15 @@ class Transformer:
         # PySpark prints every mistake in a query with its whole Java stack; what matters of it is told by us.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
         self.session = spark.newSession()
+        self._lock = threading.Lock()
         self._transform = transform
         self._where = f"transform of flow {flow}"
         self._function = None if transform.sql else self._load(transform.function)
 
     def apply(self, records: DataFrame) -> DataFrame:
-        """The rows to be written, in the columns and types that a sink takes."""
-        found = self._raw(records)
+        """The rows to be written, in the columns and types that a sink takes. One at a time: there is one view."""
+        with self._lock:
+            found = self._raw(records)
         self._refuse_unfit(found.schema)
         return found.selectExpr(*(f"CAST(`{name}` AS {kind}) AS `{name}`" for name, kind in COLUMNS.items()))
 

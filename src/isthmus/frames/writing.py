@@ -37,16 +37,16 @@ _HEALS = codes.MOVING | {codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID, codes.CONC
 
 def write(ticket: Ticket, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The body of a writing task: one row comes out, its slip."""
-    try:
-        with closing(_Task(ticket)) as task:
+    with closing(_Task(ticket)) as task:
+        try:
             for batch in batches:
                 if batch.num_rows:
                     task.take(batch)
             slip = task.slip()
-    except UnknownTopics as unknown:
-        slip = Slip(unknown=tuple(unknown.names))
-    except IsthmusError as error:
-        slip = Slip(error=error)
+        except UnknownTopics as unknown:
+            slip = Slip(unknown=tuple(unknown.names), claim=task.claim)
+        except IsthmusError as error:
+            slip = Slip(error=error, claim=task.claim)
     yield row(slip)
 
 
@@ -91,7 +91,7 @@ class _Task:
             timeout_ms=ticket.timeout_ms,
             arrived=self._arrived,
         )
-        self._claim = ""
+        self.claim = ""
         self._makers: set[tuple[int, int]] = set()
         self._bytes = self._row_bytes = 0
         self._counts: dict[TopicPartition, int] = {}
@@ -117,7 +117,7 @@ class _Task:
             (share, bodies(rows, share.chosen, self._ticket.codec, self._ticket.batch_bytes))
             for share in shares(batch, self._ticket.places)
         ]
-        if not self._claim:
+        if not self.claim:
             self._loop.run(self._begin())
         while waiting:
             wave, left = [], []
@@ -133,7 +133,7 @@ class _Task:
             waiting = left
 
     def slip(self) -> Slip:
-        if self._claim:
+        if self.claim:
             self._flush()
         return Slip(
             counts=self._counts,
@@ -141,7 +141,7 @@ class _Task:
             bytes=self._bytes,
             row_bytes=self._row_bytes,
             makers=frozenset(self._makers),
-            claim=self._claim,
+            claim=self.claim,
         )
 
     def _send(self, wave: list[Parcel]) -> None:
@@ -168,7 +168,7 @@ class _Task:
         share, attempt = f"{ticket.batch}.{number}", uuid.uuid4().hex[:8]
         if not await control.claim(journal, share, attempt, ticket.claims.since):
             raise OrderVoid("another attempt writes this share of the batch", where=share, code="CLAIMED")
-        self._claim = control.claim_key(share, attempt)
+        self.claim = control.claim_key(share, attempt)
         self._outbox.begin(ticket.who)
 
     def _stamp(self, tp: TopicPartition, count: int) -> Stamp:

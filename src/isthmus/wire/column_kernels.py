@@ -11,14 +11,11 @@ are not null. What the columns mean belongs to `columns`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
 
-from isthmus.wire.kernels import MIN_RECORD, NO_FIXED_TIME, Bytes, Table, inlined, read_varint
+from isthmus.wire.kernels import MIN_RECORD, NO_FIXED_TIME, Bytes, Table, inlined, kernel, read_varint
 
 Offsets = npt.NDArray[np.int32]
 
@@ -38,13 +35,6 @@ _LONGS = types.Array(types.int64, 1, "C")
 _INTS = types.Array(types.int32, 1, "C")
 _FIELD = types.UniTuple(_I8, 2)
 _RECORD = types.UniTuple(_I8, 4)
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def _kernel(signature: Any) -> Callable[[_F], _F]:
-    compiled: Callable[[_F], _F] = njit(signature, cache=True, nogil=True, boundscheck=False)
-    return compiled
 
 
 # --- reading ---------------------------------------------------------------------------------
@@ -88,7 +78,7 @@ def _count_field(data: Bytes, at: int, end: int, counts: Table, total: int, null
     return at + size
 
 
-@_kernel(types.boolean(_READ, _I8, _I8))
+@kernel(types.boolean(_READ, _I8, _I8))
 def _is_ascii(data: Bytes, at: int, end: int) -> bool:
     high = np.uint8(0)
     for i in range(np.uint64(at), np.uint64(end)):
@@ -131,7 +121,7 @@ def _count_record(data: Bytes, at: int, end: int, counts: Table) -> bool:
     return _count_headers(data, at, end, counts)
 
 
-@_kernel(_I8(_READ, _SPANS, _I8, _I8, _LONGS, _LONGS))
+@kernel(_I8(_READ, _SPANS, _I8, _I8, _LONGS, _LONGS))
 def measure(data: Bytes, spans: Table, low: int, end_offset: int, counts: Table, unwanted: Table) -> int:
     """Count what the records with offsets in [low, end_offset) need; the first malformed span, or -1.
 
@@ -188,7 +178,7 @@ def _micros(ms: int) -> int:
     return max(-_HIGHEST_MS, min(_HIGHEST_MS, ms)) * 1000
 
 
-@_kernel(types.void(_READ, _SPANS, _I8, _I8, _LONGS, _LONGS, _INTS, _INTS, _WRITE, _WRITE, _INTS, _WRITE, _WRITE))
+@kernel(types.void(_READ, _SPANS, _I8, _I8, _LONGS, _LONGS, _INTS, _INTS, _WRITE, _WRITE, _INTS, _WRITE, _WRITE))
 def fill(
     data: Bytes,
     spans: Table,
@@ -222,7 +212,7 @@ def fill(
             row += 1
 
 
-@_kernel(types.void(_READ, _SPANS, _I8, _I8, _INTS, _WRITE, _INTS, _WRITE, _WRITE, _INTS, _WRITE, _WRITE))
+@kernel(types.void(_READ, _SPANS, _I8, _I8, _INTS, _WRITE, _INTS, _WRITE, _WRITE, _INTS, _WRITE, _WRITE))
 def fill_headers(
     data: Bytes,
     spans: Table,

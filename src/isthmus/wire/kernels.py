@@ -36,7 +36,7 @@ _FOUR = types.Tuple((_I8, _I8, _I8, _I8))
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _kernel(signature: Any) -> Callable[[_F], _F]:
+def kernel(signature: Any) -> Callable[[_F], _F]:
     compiled: Callable[[_F], _F] = njit(signature, cache=True, nogil=True, boundscheck=False)
     return compiled
 
@@ -50,7 +50,7 @@ def inlined(signature: Any) -> Callable[[_F], _F]:
 # --- numbers on the wire ---------------------------------------------------------------------
 
 
-@_kernel(_I8(_READ, _I8, _I8))
+@kernel(_I8(_READ, _I8, _I8))
 def read_int(data: Bytes, position: int, width: int) -> int:
     """A signed big-endian integer; the caller has checked that it lies inside the data."""
     value = np.int64(np.int8(data[position]))
@@ -74,7 +74,7 @@ def read_varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
     return 0, -1
 
 
-@_kernel(_I8(_STATE, _WRITE))
+@kernel(_I8(_STATE, _WRITE))
 def write_varints(values: Table, out: Bytes) -> int:
     """All values as zig-zag varints; the size written. `out` needs ten bytes per value."""
     at = 0
@@ -89,7 +89,7 @@ def write_varints(values: Table, out: Bytes) -> int:
     return at
 
 
-@_kernel(_I8(_READ, _STATE))
+@kernel(_I8(_READ, _STATE))
 def read_varints(data: Bytes, out: Table) -> int:
     """Fill `out`; the number of bytes read, or -1 where the data ends too early."""
     at = 0
@@ -125,7 +125,7 @@ def _powers_of_a_byte() -> npt.NDArray[np.uint32]:
 _POWERS = _powers_of_a_byte()
 
 
-@_kernel(_I8(_I8, _I8))
+@kernel(_I8(_I8, _I8))
 def shift_crc(difference: int, distance: int) -> int:
     """What a difference of two CRCs becomes when both run on over the same `distance` bytes."""
     crc = np.uint32(difference)
@@ -146,7 +146,7 @@ def shift_crc(difference: int, distance: int) -> int:
 # --- finding batches -------------------------------------------------------------------------
 
 
-@_kernel(types.void(_READ, _I8, _WRITE_TABLE, _I8))
+@kernel(types.void(_READ, _I8, _WRITE_TABLE, _I8))
 def _fill_row(data: Bytes, at: int, table: Table, row: int) -> None:
     table[row, 0] = at
     table[row, 1] = read_int(data, at + 8, 4) + 12
@@ -169,7 +169,7 @@ def _fill_row(data: Bytes, at: int, table: Table, row: int) -> None:
         table[row, 13] = read_int(data, at + 57, 4)
 
 
-@_kernel(_PAIR(_READ, _WRITE_TABLE))
+@kernel(_PAIR(_READ, _WRITE_TABLE))
 def index_batches(data: Bytes, table: Table) -> tuple[int, int]:
     """One row per whole batch (columns as in `batch.Batch`), as far as the table has rows.
 
@@ -197,7 +197,7 @@ def index_batches(data: Bytes, table: Table) -> tuple[int, int]:
     return found, -1
 
 
-@_kernel(_I8(_READ))
+@kernel(_I8(_READ))
 def marker_type(data: Bytes) -> int:
     """The type in the first control record's key, -1 if the record is malformed.
 
@@ -229,7 +229,7 @@ MIN_RECORD = 7  # length, attributes, two deltas, two null lengths, no headers: 
 MAX_GROWTH = 17  # of a record: 1 to 5 bytes of length, 1 to 10 of time delta, 1 to 5 of offset delta
 
 
-@_kernel(_I8(_I8))
+@kernel(_I8(_I8))
 def varint_size(value: int) -> int:
     raw = np.uint64((value << 1) ^ (value >> 63)) >> np.uint64(7)
     size = 1
@@ -239,7 +239,7 @@ def varint_size(value: int) -> int:
     return size
 
 
-@_kernel(_I8(_WRITE, _I8, _I8))
+@kernel(_I8(_WRITE, _I8, _I8))
 def write_varint(out: Bytes, position: int, value: int) -> int:
     raw = np.uint64((value << 1) ^ (value >> 63))
     while raw >= np.uint64(0x80):
@@ -250,7 +250,7 @@ def write_varint(out: Bytes, position: int, value: int) -> int:
     return position + 1
 
 
-@_kernel(_I8(_READ, _I8, _I8, _I8))
+@kernel(_I8(_READ, _I8, _I8, _I8))
 def _skip_field(data: Bytes, at: int, end: int, least: int) -> int:
     """The position after a sized field, or -1; null has the length -1, where `least` allows it."""
     size, at = read_varint(data, at, end)
@@ -259,7 +259,7 @@ def _skip_field(data: Bytes, at: int, end: int, least: int) -> int:
     return at + max(size, 0)
 
 
-@_kernel(types.boolean(_READ, _I8, _I8))
+@kernel(types.boolean(_READ, _I8, _I8))
 def _is_sound(data: Bytes, at: int, end: int) -> bool:
     """Whether key, value and headers fill these bytes exactly."""
     at = _skip_field(data, at, end, -1)
@@ -278,7 +278,7 @@ def _is_sound(data: Bytes, at: int, end: int) -> bool:
     return at == end
 
 
-@_kernel(_FOUR(_READ, _I8, _I8))
+@kernel(_FOUR(_READ, _I8, _I8))
 def _read_record(data: Bytes, at: int, end: int) -> tuple[int, int, int, int]:
     """Time delta, offset delta, where the key begins and where the record ends (-1: malformed)."""
     size, at = read_varint(data, at, end)
@@ -294,7 +294,7 @@ def _read_record(data: Bytes, at: int, end: int) -> tuple[int, int, int, int]:
     return time, delta, at, end
 
 
-@_kernel(types.boolean(_READ, _I8, _I8, _I8, _WRITE, _STATE))
+@kernel(types.boolean(_READ, _I8, _I8, _I8, _WRITE, _STATE))
 def _write_record(data: Bytes, key_at: int, end: int, time: int, out: Bytes, state: Table) -> bool:
     """Append a record, the key and what follows it as they are; False if there is no room."""
     rest = end - key_at
@@ -318,7 +318,7 @@ def _write_record(data: Bytes, key_at: int, end: int, time: int, out: Bytes, sta
     return True
 
 
-@_kernel(types.void(_I8, _WRITE_TABLE, _STATE))
+@kernel(types.void(_I8, _WRITE_TABLE, _STATE))
 def _note_offset(offset: int, runs: Table, state: Table) -> None:
     run = state[RUNS] - 1
     if run < 0 or runs[run, 0] + runs[run, 1] != offset:
@@ -328,7 +328,7 @@ def _note_offset(offset: int, runs: Table, state: Table) -> None:
     runs[run, 1] += 1
 
 
-@_kernel(_I8(_READ, _READ_TABLE, _I8, _WRITE, _WRITE_TABLE, _STATE))
+@kernel(_I8(_READ, _READ_TABLE, _I8, _WRITE, _WRITE_TABLE, _STATE))
 def merge_records(data: Bytes, spans: Table, from_offset: int, out: Bytes, runs: Table, state: Table) -> int:
     """Write the records of all spans of `data` as one dense batch's records into `out`.
 

@@ -8,14 +8,11 @@ A bitmap of no bytes stands for "no row is null". Times are milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from isthmus.wire.column_kernels import Offsets
-from isthmus.wire.kernels import Bytes, Table, varint_size, write_varint
+from isthmus.wire.kernels import Bytes, Table, kernel, varint_size, write_varint
 
 _I8 = types.int64
 _READ = types.Array(types.uint8, 1, "C", readonly=True)
@@ -29,18 +26,11 @@ _COLUMN = (_INTS, _READ, _READ)  # offsets, data, valid
 _M = np.uint32(0x5BD1E995)
 _SEED = np.uint32(0x9747B28C)
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def _kernel(signature: Any) -> Callable[[_F], _F]:
-    compiled: Callable[[_F], _F] = njit(signature, cache=True, nogil=True, boundscheck=False)
-    return compiled
-
 
 # --- partitions ------------------------------------------------------------------------------
 
 
-@_kernel(types.uint32(_READ, _I8, _I8))
+@kernel(types.uint32(_READ, _I8, _I8))
 def _murmur2(data: Bytes, at: int, size: int) -> np.uint32:
     """Kafka's variant of 32-bit MurmurHash2."""
     h = _SEED ^ np.uint32(size)
@@ -62,12 +52,12 @@ def _murmur2(data: Bytes, at: int, size: int) -> np.uint32:
     return np.uint32(h ^ (h >> np.uint32(15)))
 
 
-@_kernel(types.boolean(_READ, _I8))
+@kernel(types.boolean(_READ, _I8))
 def _is_valid(valid: Bytes, row: int) -> bool:
     return bool(len(valid) == 0 or (valid[row >> 3] >> np.uint8(row & 7)) & np.uint8(1) != 0)
 
 
-@_kernel(types.void(*_COLUMN, _I8, _INTS_OUT))
+@kernel(types.void(*_COLUMN, _I8, _INTS_OUT))
 def choose(offsets: Offsets, data: Bytes, valid: Bytes, partitions: int, out: Offsets) -> None:
     """The partition that Kafka's Java producer picks for each key; -1 for rows without one."""
     for row in range(len(out)):
@@ -80,7 +70,7 @@ def choose(offsets: Offsets, data: Bytes, valid: Bytes, partitions: int, out: Of
 # --- records ---------------------------------------------------------------------------------
 
 
-@_kernel(_I8(_INTS, _READ, _I8))
+@kernel(_I8(_INTS, _READ, _I8))
 def _field_size(offsets: Offsets, valid: Bytes, row: int) -> int:
     if not _is_valid(valid, row):
         return 1
@@ -88,7 +78,7 @@ def _field_size(offsets: Offsets, valid: Bytes, row: int) -> int:
     return varint_size(size) + size
 
 
-@_kernel(_I8(*_COLUMN, _I8, _WRITE, _I8))
+@kernel(_I8(*_COLUMN, _I8, _WRITE, _I8))
 def _write_field(offsets: Offsets, data: Bytes, valid: Bytes, row: int, out: Bytes, at: int) -> int:
     if not _is_valid(valid, row):
         return write_varint(out, at, -1)
@@ -101,7 +91,7 @@ def _write_field(offsets: Offsets, data: Bytes, valid: Bytes, row: int, out: Byt
     return at + size
 
 
-@_kernel(types.void(_LONGS, _INTS, _READ, _INTS, _READ, _INTS, _READ, _INTS, _INTS, _READ, _LONGS_OUT))
+@kernel(types.void(_LONGS, _INTS, _READ, _INTS, _READ, _INTS, _READ, _INTS, _INTS, _READ, _LONGS_OUT))
 def sizes(
     chosen: Table,
     key_offsets: Offsets,
@@ -129,7 +119,7 @@ def sizes(
         out[n] = size
 
 
-@_kernel(_I8(_LONGS, _LONGS, _LONGS, *_COLUMN, *_COLUMN, _INTS, _READ, *_COLUMN, *_COLUMN, _WRITE))
+@kernel(_I8(_LONGS, _LONGS, _LONGS, *_COLUMN, *_COLUMN, _INTS, _READ, *_COLUMN, *_COLUMN, _WRITE))
 def write(
     chosen: Table,
     size: Table,
