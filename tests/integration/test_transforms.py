@@ -47,7 +47,8 @@ from isthmus.lab.state import cache_folder
 from isthmus.model import Transform
 from isthmus.observe.status import FlowStatus
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+MANY = int(os.environ.get("ISTHMUS_KILLS", "1"))  # times as many kills as the usual run has time for
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600 * MANY)]
 
 
 def avro_jars() -> str:
@@ -287,7 +288,6 @@ def topics(lab: Lab) -> list[str]:
 
 # --- exactly once ------------------------------------------------------------------------------
 
-MANY = int(os.environ.get("ISTHMUS_KILLS", "1"))  # times as many kills as the usual run has time for
 FLAGGED = f"SELECT * EXCEPT (value, o), md5(value) AS value FROM ({READ}) WHERE o.region <> 'us'"
 
 
