@@ -138,7 +138,7 @@ def test_every_answer_to_a_commit_ends_in_every_record_once(stage: Stage) -> Non
         return left.pop(0) if asked == END and f".{alias}.0." in name and left else 0
 
     stage.west.script = script
-    fill(stage.lab["east"], topic, 3_000, 2)
+    fill(stage.lab["east"], topic, 1_000, 2)
     tuning = dataclasses.replace(QUICK, commit_bytes=1_000, fetch_partition_bytes=2_000, merge_below_bytes=0)
 
     status = cross(stage.flow(topic, alias, tuning=tuning))
