@@ -20,6 +20,7 @@ from isthmus.cli import config, lab, tunnel
 from isthmus.cli.acls import acls
 from isthmus.cli.adopt import adopt, release
 from isthmus.cli.bench import bench
+from isthmus.cli.bundle import bundle
 from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
@@ -72,6 +73,7 @@ app.command()(topics)
 app.command()(produce)
 app.command()(consume)
 app.command()(explain)
+app.command()(bundle)
 app.command()(demo)
 app.command()(drill)
 app.command()(bench)

@@ -6,9 +6,10 @@ file, completion says nothing rather than printing an error into a command line.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,12 +23,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 
 def flow_names(ctx: click.Context, incomplete: str) -> list[str]:
     """Flows of the file that the command names."""
-    return [flow.name for flow in _flows(ctx.params) if flow.name.startswith(incomplete)]
+    return [_spelled(flow.name) for flow in _flows(ctx) if flow.name.startswith(incomplete)]
 
 
 def topic_names(ctx: click.Context, incomplete: str) -> list[str]:
     """Topics that the file names; what an expression matches only a cluster knows."""
-    named = {_unescaped(text) for flow in _flows(ctx.params) for text in flow.topics.include}
+    named = {_unescaped(text) for flow in _flows(ctx) for text in flow.topics.include}
     return sorted(name for name in named if _PLAIN.fullmatch(name) and name.startswith(incomplete))
 
 
@@ -37,15 +38,22 @@ def error_codes(incomplete: str) -> list[str]:
     return sorted({each.code for each in explanations() if each.code.startswith(incomplete.upper())})
 
 
+def _spelled(name: str) -> str:
+    """bash takes what it is given as it is, and `>` is a redirection; the others quote by themselves."""
+    return name.replace(">", "\\>") if os.environ.get("_ISTHMUS_COMPLETE") == "complete_bash" else name
+
+
 def _unescaped(text: str) -> str:
     return text.replace("\\.", ".")
 
 
-def _flows(params: dict[str, Any]) -> tuple[Flow, ...]:
+def _flows(ctx: click.Context) -> tuple[Flow, ...]:
     from isthmus.config.load import load
 
-    file, secrets = params.get("file"), params.get("secrets")
+    # An option that still lacks its value stops the parsing: then words are left over that no parameter took.
+    named = [ctx.params.get("file"), *ctx.args]
+    file = next((Path(each) for each in named if each and Path(each).is_file()), None)
     try:
-        return load(Path(file), secrets=secrets).flows if file else ()
+        return load(file, secrets=ctx.params.get("secrets")).flows if file else ()
     except (IsthmusError, OSError, ValueError):
         return ()

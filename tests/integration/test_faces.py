@@ -1,15 +1,16 @@
-"""`isthmus top` of real clusters, on a real terminal and without one."""
+"""`isthmus top` on a real terminal and without one, and a debug bundle, of a flow on real clusters."""
 
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
 from tests.crossing import cross, flow_between
 from tests.integration.command import COMMAND, called, yaml_file
 from tests.integration.sources import KEPT, numbered, unique, write
-from tests.integration.terminal import Terminal
+from tests.terminal import Terminal
 
 from isthmus.lab import Lab
 
@@ -66,3 +67,22 @@ def test_a_target_that_does_not_answer_is_shown_and_looked_at_again(tmp_path: Pa
     lines = called("top", file, "--count", 2, "--every", 0.2, "-o", "json").out.splitlines()
     assert [[flow["exit_status"] for flow in json.loads(line)] for line in lines] == [[7], [7]]
     assert "target does not answer [UNREACHABLE]" in called("top", file, "--count", 1).out
+
+
+def test_a_bundle_tells_how_a_flow_stands_and_what_it_did(file: Path, tmp_path: Path) -> None:
+    told = called("bundle", file, "--to", tmp_path / "b.tar.gz", "--records", 1000, "-o", "json")
+    assert told.code == 0, told
+    assert [part["name"] for part in told.json()["parts"] if part["error"]] == []
+    alias = file.stem
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        found = {
+            Path(member.name).name: json.loads(getattr(archive.extractfile(member), "read", bytes)())
+            for member in archive.getmembers()
+        }
+    assert found[f"status-{alias}-to-west.json"]["state"] == "not running"
+    assert len(found[f"status-{alias}-to-west.json"]["partitions"]) == 4
+    keys = {record["key"] for record in found[f"control-{alias}-to-west.json"]}
+    assert {"lease", "driver", "status/0"} <= keys
+    assert found["doctor.json"]["checks"]
+    assert found[f"plan-{alias}-to-west.json"]["flow"] == f"{alias}->west"
+    assert found["versions.json"]["libraries"]["pyspark"] == found["spark.json"]["version"]
