@@ -13,10 +13,13 @@ from rich.console import Console
 from isthmus.cli.health import flow_view
 from isthmus.engine.history import History
 from isthmus.engine.pictured import Scenery, pictured
+from isthmus.engine.signs import Pulse
+from isthmus.mm2.formats import Heartbeat
 from isthmus.model import Cluster, Flow, TopicPartition, Topics
 from isthmus.observe.health import ClusterHealth, FlowHealth
 from isthmus.observe.metrics import Looked, metrics_text
 from isthmus.observe.window import Verdict
+from isthmus.wire.cluster import Client
 from isthmus.wire.records import Record
 
 NOW = 1_700_000_000_000
@@ -231,3 +234,27 @@ def test_metrics_can_be_read_by_prometheus_and_leave_out_what_is_not_known() -> 
     assert stopped.labels == {"flow": "east->west", "topic": "orders", "partition": "0", "code": "GAP"}
     up = {(s.labels["flow"], s.labels["side"]): s.value for s in samples if s.name == "isthmus_up"}
     assert up == {("east->west", "source"): 1.0, ("east->west", "target"): 1.0, ("a->b", "target"): 0.0}
+
+
+BEATS = [(1, ("other", "west", 50)), (2, ("east", "west", 70)), (3, ("west", "east", 90))]
+
+
+def beat(offset: int, source: str, target: str, at_ms: int) -> Record:
+    return Record(offset, at_ms, *Heartbeat(source, target, at_ms).encode())
+
+
+@pytest.mark.parametrize(
+    ("heard", "last_ms"),
+    [
+        ([BEATS], 70),
+        ([BEATS[:1]], 50),  # at least as old as the oldest that was read
+        ([BEATS[:1], BEATS[1:]], 70),
+        ([BEATS, [(4, ("other", "west", 99))]], 70),
+        ([[]], None),
+    ],
+)
+def test_the_last_heartbeat_is_that_of_this_flow(heard: list[Any], last_ms: int | None) -> None:
+    pulse = Pulse(FLOW, Client(FLOW.target))
+    for look in heard:
+        pulse._hear([beat(offset, *told) for offset, told in look] + [Record(9, 9, b"?", b"?")])
+    assert pulse._last_ms == last_ms

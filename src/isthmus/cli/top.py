@@ -102,7 +102,8 @@ class Lookout:
         """A target that is away may come back as another one: then the look begins anew."""
         from isthmus.engine.outlook import Outlook
 
-        outlook = self._outlooks.setdefault(flow.name, Outlook(flow))
+        outlook = self._outlooks.get(flow.name) or Outlook(flow)
+        self._outlooks[flow.name] = outlook
         try:
             return await outlook.look()
         except IsthmusError as error:
