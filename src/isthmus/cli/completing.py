@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import typer
 
 from isthmus.errors import IsthmusError
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 
 
-def flow_names(ctx: click.Context, incomplete: str) -> list[str]:
+def flow_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Flows of the file that the command names."""
     return [_spelled(flow.name) for flow in _flows(ctx) if flow.name.startswith(incomplete)]
 
 
-def topic_names(ctx: click.Context, incomplete: str) -> list[str]:
+def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Topics that the file names; what an expression matches only a cluster knows."""
     named = {_unescaped(text) for flow in _flows(ctx) for text in flow.topics.include}
     return sorted(name for name in named if _PLAIN.fullmatch(name) and name.startswith(incomplete))
@@ -47,7 +47,7 @@ def _unescaped(text: str) -> str:
     return text.replace("\\.", ".")
 
 
-def _flows(ctx: click.Context) -> tuple[Flow, ...]:
+def _flows(ctx: typer.Context) -> tuple[Flow, ...]:
     from isthmus.config.load import load
 
     # An option that still lacks its value stops the parsing: then words are left over that no parameter took.
