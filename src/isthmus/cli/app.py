@@ -38,6 +38,7 @@ from isthmus.cli.run import run
 from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
 from isthmus.cli.top import top
+from isthmus.cli.torture import torture
 from isthmus.cli.verify import verify
 from isthmus.errors import IsthmusError
 
@@ -76,6 +77,7 @@ app.command()(explain)
 app.command()(bundle)
 app.command()(demo)
 app.command()(drill)
+app.command()(torture)
 app.command()(bench)
 app.add_typer(config.app, name="config")
 app.add_typer(lab.app, name="lab")
