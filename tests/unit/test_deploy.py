@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from packaging.requirements import Requirement
 
 from isthmus.cli.app import app
 from isthmus.config.load import load
@@ -77,6 +78,7 @@ def _commands_in(document: Any) -> Iterator[list[str]]:
         yield document["spec"]["arguments"]
 
 
+COMMAND: Any = typer.main.get_command(app)
 HOLDING = [*YAML, *UNITS, ROOT / "docs" / "deploying.md"]
 LINES = [(path, words) for path in HOLDING for words in commands_of(path)]
 
@@ -91,7 +93,7 @@ def test_there_are_command_lines_of_every_kind() -> None:
 def test_every_command_line_is_one_that_the_command_takes(path: Path, words: list[str]) -> None:
     if words == ["--version"]:
         return
-    group: Any = typer.main.get_command(app)
+    group = COMMAND
     context = group.make_context("isthmus", list(words))
     while hasattr(group, "resolve_command") and (rest := [*context._protected_args, *context.args]):
         name, group, rest = group.resolve_command(context, rest)
@@ -176,6 +178,19 @@ def test_the_image_is_not_roots_and_copies_what_is_there() -> None:
         line[1:] for line in (DEPLOY / "docker" / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"
     ]
     assert [path for path in paths if not any(path == each or path.startswith(f"{each}/") for each in kept)] == []
+
+
+def test_the_image_is_held_to_the_lock() -> None:
+    """What `sed` makes of the lock are constraints for pip, one for each pinned package."""
+    dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
+    script = re.search(r"sed -n '(.*)' requirements.lock", dockerfile)
+    assert script is not None
+    lock = ROOT / "requirements.lock"
+    made = subprocess.run(["sed", "-n", script[1], str(lock)], capture_output=True, text=True, check=True).stdout
+    pinned = [line for line in lock.read_text().splitlines() if re.match(r"[A-Za-z0-9_.-]+==", line)]
+    assert [str(Requirement(line).specifier) for line in made.splitlines()] == [
+        f"=={re.split(r'[ ;]', line.split('==')[1])[0]}" for line in pinned
+    ]
 
 
 @pytest.mark.parametrize("name", ["source-side.yaml", "destination-side.yaml", "demo/compose.yaml"])

@@ -56,7 +56,7 @@ async def _shown(flows: Sequence[Flow], every: float, count: int, output: Output
         if output is Output.json:
             async for seen in lookout.looks():
                 _print_json(seen)
-        elif not (console.is_terminal and sys.stdin.isatty()):
+        elif not console.is_terminal or console.is_dumb_terminal or not sys.stdin.isatty():
             async for seen in lookout.looks():
                 _print_text(console, seen)
         else:
@@ -140,9 +140,11 @@ class _Screen:
             self._draw()
             looking = asyncio.ensure_future(self._follow())
             looking.add_done_callback(lambda _: self._over.set())
-            await self._over.wait()
-            looking.cancel()
-            ended = await asyncio.gather(looking, return_exceptions=True)
+            try:
+                await self._over.wait()
+            finally:
+                looking.cancel()
+                ended = await asyncio.gather(looking, return_exceptions=True)
         if isinstance(ended[0], Exception):
             raise ended[0]
 

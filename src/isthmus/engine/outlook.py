@@ -51,7 +51,7 @@ class Outlook:
         self.flow = flow
         self._source, self._target = unconnected(flow)
         self._pulse = Pulse(flow, self._target)
-        self._papers = (Papers(self._source), Papers(self._target)) if certificates else None
+        self._papers = (Papers(flow.source), Papers(flow.target)) if certificates else None
         self._journal = Journal(self._target, flow.control_topic)
         self._cursor = -1
         self._history = History()
@@ -109,10 +109,8 @@ class Outlook:
     async def _certified(self, target: ClusterHealth, source: ClusterHealth) -> tuple[ClusterHealth, ClusterHealth]:
         if self._papers is None:
             return target, source
-        of_source, of_target = self._papers
-        if source.answers:
-            source = replace(source, certificates=await of_source.ends())
-        return replace(target, certificates=await of_target.ends()), source
+        theirs, ours = await asyncio.gather(*(papers.ends() for papers in self._papers))
+        return replace(target, certificates=ours), replace(source, certificates=theirs)
 
     # -- the target ------------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ and then, because that takes a connection to every broker.
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from isthmus.errors import IsthmusError, WireError
 from isthmus.mm2.formats import HEARTBEATS, Heartbeat
-from isthmus.model import Flow
+from isthmus.model import Cluster, Flow
 from isthmus.observe.health import CertificateHealth
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
@@ -20,6 +21,8 @@ from isthmus.wire.records import Record
 _TAIL = 300  # heartbeats: all flows to a cluster share one topic
 _AGAIN_S = 30.0  # after a topic that is not there, or that may not be read
 _CERTIFICATES_EVERY_S = 600.0
+_CERTIFICATES_AGAIN_S = 120.0
+_WITHIN_S = 5.0
 
 
 class Pulse:
@@ -65,25 +68,34 @@ class Pulse:
 
 
 class Papers:
-    """When the certificates of one cluster's brokers, our own, and the authority that signed them end."""
+    """When the certificates of one cluster's brokers, our own, and the authority that signed them end.
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    By connections of its own, which are given up after seconds: a broker that is silent must not hold up whoever looks.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._found: tuple[CertificateHealth, ...] = ()
         self._not_before = 0.0
 
     async def ends(self) -> tuple[CertificateHealth, ...]:
-        """Of a cluster that answers."""
-        if self._client.cluster.security.tls is not None and time.monotonic() >= self._not_before:
+        """What was found last, if nothing can be found now."""
+        if self._cluster.security.tls is not None and time.monotonic() >= self._not_before:
             self._not_before = time.monotonic() + _CERTIFICATES_EVERY_S
             try:
                 self._found = await self._look()
-            except (IsthmusError, OSError):
-                self._not_before = time.monotonic() + _AGAIN_S
+            except (IsthmusError, OSError):  # also TimeoutError
+                self._not_before = time.monotonic() + _CERTIFICATES_AGAIN_S
         return self._found
 
     async def _look(self) -> tuple[CertificateHealth, ...]:
         from isthmus.engine.certificates import validities
 
-        found = await validities(self._client)
+        client = Client(self._cluster, timeout_s=_WITHIN_S)
+        try:
+            async with asyncio.timeout(_WITHIN_S):
+                await client.start()
+                found = await validities(client)
+        finally:
+            client.close()
         return tuple(CertificateHealth(whose=each.whose, until=each.until) for each in sorted(set(found)))
