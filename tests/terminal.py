@@ -9,12 +9,19 @@ import pty
 import select
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 PATIENCE_S = 120.0
+# Then Ctrl-C is a signal. In the child itself, before it becomes the program: forks of ours may have threads.
+_TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 
 
 class Terminal:
@@ -34,13 +41,12 @@ class Terminal:
 
     def __enter__(self) -> Terminal:
         self._process = subprocess.Popen(
-            self._words,
+            [sys.executable, "-c", _TAKE_TERMINAL, *self._words],
             stdin=self._theirs,
             stdout=self._theirs,
             stderr=self._theirs,
             env=self._env,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is a signal
         )
         return self
 

@@ -48,7 +48,7 @@ def check(
     """
     from isthmus.engine.probe import Wanted
 
-    flows = [each for each in loaded_from(file, secrets).flows if flow in ("", each.name)]
+    flows = [each for each in loaded_from(file, secrets).flows if flow in ("", each.name, each.replicator)]
     if not flows:
         raise ConfigError(f"the file has no flow {flow!r}", where="--flow", hint="write it as source->target")
     wanted = Wanted(prefix, partitions, records, patience)

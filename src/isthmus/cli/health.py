@@ -55,7 +55,7 @@ def _verdict(found: FlowHealth) -> Text:
 def _driver(found: FlowHealth) -> str:
     if not found.driver:
         return "nobody has ever driven it"
-    where = f"{found.driver}{' (this machine)' if found.here else ''}"
+    where = f"{found.driver}{' (this machine)' if found.here else ''} as {found.replicator}"
     if found.state in ("running", "paused"):
         return f"driven by {where}"
     return f"last driven by {where}, {duration(found.silent_s or 0)} ago"

@@ -56,7 +56,7 @@ def positions(
 
 def choose_flows(flows: tuple[Flow, ...], name: str, *, changing: bool) -> list[Flow]:
     """The flows meant by --flow; one alone where something is changed."""
-    found = [flow for flow in flows if name in ("", flow.name)]
+    found = [flow for flow in flows if name in ("", flow.name, flow.replicator)]
     if not found or (changing and len(found) > 1):
         names = ", ".join(flow.name for flow in flows)
         text = f"the file has no flow {name!r}" if not found else "the file has several flows"

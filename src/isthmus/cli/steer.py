@@ -112,7 +112,7 @@ def _wish(
     ask: Callable[[Wishing], Awaitable[Answer]],
     otherwise: str = "nobody runs it now; holds when it starts",
 ) -> None:
-    flows = [flow for flow in loaded_from(file, secrets).flows if name in ("", flow.name)]
+    flows = [flow for flow in loaded_from(file, secrets).flows if name in ("", flow.name, flow.replicator)]
     if not flows:
         raise ConfigError(f"the file has no flow {name!r}", where="--flow", hint="write it as source->target")
     answers = [(flow, asyncio.run(_ask(flow, ask))) for flow in flows]

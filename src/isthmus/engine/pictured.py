@@ -46,6 +46,7 @@ def pictured(flow: Flow, seen: History, scenery: Scenery) -> FlowHealth:
     records, size = seen.rates(now_ms) if scenery.is_driven else (0.0, 0.0)
     return FlowHealth(
         flow=flow.name,
+        replicator=flow.replicator,
         time=time.time(),
         state=_state(seen, scenery),
         source=scenery.source,

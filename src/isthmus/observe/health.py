@@ -159,6 +159,7 @@ class FlowHealth:
     state: str
     source: ClusterHealth
     target: ClusterHealth
+    replicator: str = ""  # its other name, as kafka-cloud-replicator has it
     driver: str = ""  # who drives it, or did
     here: bool = False  # on this machine
     silent_s: float | None = None  # since its lease was renewed
