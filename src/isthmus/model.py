@@ -193,6 +193,11 @@ class Flow:
         return f"{self.source.alias}->{self.target.alias}"
 
     @property
+    def replicator(self) -> str:
+        """By which kafka-cloud-replicator shows it."""
+        return f"replicator-{self.source.alias}"
+
+    @property
     def progress_topic(self) -> str:
         """MirrorMaker 2's Connect offsets topic, on the target."""
         return f"mm2-offsets.{self.source.alias}.internal"

@@ -20,6 +20,7 @@ from isthmus.cli import config, lab, tunnel
 from isthmus.cli.acls import acls
 from isthmus.cli.adopt import adopt, release
 from isthmus.cli.bench import bench
+from isthmus.cli.bundle import bundle
 from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
@@ -36,6 +37,7 @@ from isthmus.cli.resolve import resolve
 from isthmus.cli.run import run
 from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
+from isthmus.cli.top import top
 from isthmus.cli.torture import torture
 from isthmus.cli.verify import verify
 from isthmus.errors import IsthmusError
@@ -53,6 +55,7 @@ app.command()(doctor)
 app.command()(acls)
 app.command()(check)
 app.command()(status)
+app.command()(top)
 app.command()(metrics)
 app.command()(positions)
 app.command()(resolve)
@@ -71,6 +74,7 @@ app.command()(topics)
 app.command()(produce)
 app.command()(consume)
 app.command()(explain)
+app.command()(bundle)
 app.command()(demo)
 app.command()(drill)
 app.command()(torture)

@@ -28,7 +28,7 @@ class Exporter:
         self._flows = flows
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="metrics", daemon=True)
-        self._outlooks = [Outlook(flow) for flow in flows]
+        self._outlooks = [Outlook(flow, certificates=True) for flow in flows]
         self._turns = asyncio.Lock()
 
     def __enter__(self) -> Self:
@@ -58,7 +58,7 @@ class Exporter:
                 return await self._outlooks[number].look()
         except (IsthmusError, TimeoutError):
             self._outlooks[number].close()
-            self._outlooks[number] = Outlook(self._flows[number])
+            self._outlooks[number] = Outlook(self._flows[number], certificates=True)
             return None
 
     async def _close(self) -> None:
