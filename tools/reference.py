@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from isthmus.cli.app import app
-from isthmus.cli.explain import explanations
 from isthmus.config.schema import json_schema
 from isthmus.observe.metrics import Looked, metric_families
 
@@ -137,10 +137,10 @@ def _default(each: Any) -> str:
 def _codes() -> dict[str, list[str]]:
     """Of each command: the error codes that the table says are its own."""
     found: dict[str, dict[str, int | None]] = {}
-    for each in explanations():
-        named = _ABOUT.match(each.happened)
+    for each in json.loads(CliRunner().invoke(app, ["explain", "-o", "json"]).stdout):
+        named = _ABOUT.match(each["happened"])
         for command in named["who"].split(", ") if named else ():
-            found.setdefault(command, {})[each.code] = each.exit_status
+            found.setdefault(command, {})[each["code"]] = each["exit_status"]
     return {command: [_told(codes), ""] for command, codes in found.items()}
 
 

@@ -116,3 +116,13 @@ def _holds(file: Path, name: str) -> bool:
     return file.exists() and (
         not name or re.search(rf"^(async )?def {name}\(", file.read_text(), re.MULTILINE) is not None
     )
+
+
+def test_every_line_of_the_guarantees_names_its_test_or_says_that_there_is_none() -> None:
+    page = (DOCS / "guarantees.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "| shown by |" not in line]
+    told = [row for row in rows if NAMED_TEST.search(row.rsplit(" | ", 1)[1]) or row.endswith("| no test |")]
+    assert len(rows) > 50
+    assert [row for row in rows if row not in told] == []
+    invariants = set(re.findall(r"^\| (I\d+) \|", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE))
+    assert invariants == set(re.findall(r"^\| (I\d+) \|", page, re.MULTILINE)) != set()
