@@ -43,8 +43,8 @@ bench: $(READY) ## Isthmus and MirrorMaker 2 side by side
 docs: $(READY) ## The documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-reference: $(READY) ## Reference pages and the JSON Schema, written anew from the program
-	$(BIN)/python tools/reference.py
+reference: $(READY) ## Pages that the program writes itself (docs/reference, benchmarks, JSON Schema)
+	$(BIN)/python -m tools.reference
 
 lock: $(READY) ## Pin all dependencies anew in requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --all-extras \

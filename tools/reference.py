@@ -1,4 +1,4 @@
-"""The reference pages that the program writes itself: commands, keys of the configuration, metrics (docs/reference/).
+"""The pages that the program writes itself: commands, keys of the configuration, metrics, benchmarks (`figures`).
 
 `make reference` writes them; `pages()` is what a test compares them with, so they cannot rot. Must stay true: nothing
 on them depends on the machine or the terminal, and nothing is said here that the program does not say. Error codes and
@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from tools import figures
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -40,6 +41,7 @@ def pages() -> dict[Path, str]:
     """Every generated page with its text."""
     written = {"cli": _commands(), "keys": _keys(), "metrics": _metrics()}
     found = {DOCS / "reference" / f"{name}.md": "\n".join(lines) + "\n" for name, lines in written.items()}
+    found[DOCS / "benchmarks.md"] = "\n".join(figures.page()) + "\n"
     return found | {DOCS / "configuration.schema.json": json.dumps(json_schema(), indent=2) + "\n"}
 
 

@@ -5,9 +5,9 @@ Command blocks are run in tests/integration/test_docs_blocks.py.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
-import runpy
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -88,8 +88,9 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     assert broken(page) == ["[2](page.md#nowhere)", "[3](gone.md)"]
 
 
-def test_the_pages_that_the_program_writes_are_current() -> None:
-    pages: dict[Path, str] = runpy.run_path(str(ROOT / "tools" / "reference.py"))["pages"]()
+def test_the_pages_that_the_program_writes_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    pages: dict[Path, str] = importlib.import_module("tools.reference").pages()
     old = [file.name for file, text in pages.items() if not file.exists() or file.read_text() != text]
     assert old == [], f"`make reference` writes {', '.join(old)} anew"
 
