@@ -164,6 +164,10 @@ def _done(shell: Shell, block: Block) -> Ended:
 # --- the README -------------------------------------------------------------------------------
 
 
+BEFORE = {"doctor", "acls", "plan"}  # what one asks before a flow runs
+ENDLESS = {"run", "ui", "top"}  # until they are ended: they have tests of their own
+
+
 class Readme:
     """Its file and its commands, with names and addresses of the lab in place of those that stand there."""
 
@@ -200,22 +204,24 @@ class Readme:
         return [str(self._folder / word) if word == "flow.yaml" else word for word in words]
 
 
-def test_every_command_of_the_readme_does_what_its_file_asks_for(lab: Lab, tmp_path: Path) -> None:
+def test_every_command_of_the_readme_does_what_its_file_asks_for(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # what a command leaves in its folder
     readme = Readme(lab, tmp_path)
     (flow,) = [each for each in blocks("README.md") if each.how == "file: flow.yaml"]
     (commands,) = [each for each in blocks("README.md") if each.how.startswith("lines")]
     file = readme.file(flow)
     lines = [readme.words(line) for line in commands.text.splitlines()]
     assert ["run", str(file)] in lines
-    before = {"doctor", "acls", "plan"}
     with in_threads():
         for words in lines:
-            if words[0] in before or "--until-caught-up" in words:
+            if words[0] in BEFORE or "--until-caught-up" in words:
                 _fine(words)
         with Crossing(load(file).flows[0]) as crossing:
             crossing.until(lambda status: status.lag < 100, 120)
             for words in lines:
-                if words[0] not in {*before, "run"}:
+                if words[0] not in BEFORE | ENDLESS:
                     _fine([*words, "--once"] if words[0] == "metrics" else words)
 
 
@@ -232,7 +238,7 @@ def _fine(words: list[str]) -> None:
     except AssertionError:
         print(seen[-1])
         raise
-    assert seen[-1].out, words
+    assert seen[-1].out + seen[-1].err, words
 
 
 def test_the_transform_of_the_readme_is_one(lab: Lab, tmp_path: Path) -> None:
