@@ -107,6 +107,15 @@ def test_every_option_of_every_command_is_described() -> None:
     assert mute == []
 
 
+def test_what_every_command_prints_as_json_is_told() -> None:
+    page = (DOCS / "json-output.md").read_text()
+    titles = " ".join(re.findall(r"^## (.+)$", page, re.MULTILINE))
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    untold = {name for name in commands if not re.search(rf"\b{name}\b", titles)}
+    assert len(commands) > 25
+    assert untold <= {"torture"}, "docs/json-output.md has no section for it"
+
+
 def test_tests_that_the_documentation_names_are_there() -> None:
     named = {found for page in DOCS.rglob("*.md") for found in NAMED_TEST.findall(page.read_text())}
     wrong = [f"{file}::{name}" for file, name in sorted(named) if not _holds(ROOT / file, name)]
