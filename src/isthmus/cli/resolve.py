@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from isthmus.cli.config import Secrets, loaded_from
-from isthmus.cli.gaps import decision_json, decision_told
+from isthmus.cli.gaps import decision_told
 from isthmus.cli.positions import choose_flows
 from isthmus.cli.render import Output
+from isthmus.engine.resolve.form import decision_json
 from isthmus.errors import ConfigError
 from isthmus.model import Flow
 
