@@ -36,6 +36,7 @@ from isthmus.cli.resolve import resolve
 from isthmus.cli.run import run
 from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
+from isthmus.cli.ui import ui
 from isthmus.cli.verify import verify
 from isthmus.errors import IsthmusError
 
@@ -52,6 +53,7 @@ app.command()(doctor)
 app.command()(acls)
 app.command()(check)
 app.command()(status)
+app.command()(ui)
 app.command()(metrics)
 app.command()(positions)
 app.command()(resolve)

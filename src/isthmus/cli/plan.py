@@ -16,7 +16,7 @@ from rich.text import Text
 
 from isthmus.cli.config import Secrets, loaded_from, warn
 from isthmus.cli.render import Output
-from isthmus.engine.plan_form import plan_json as as_json
+from isthmus.engine.plan_form import plan_json
 from isthmus.errors import IsthmusError
 from isthmus.model import Flow
 
@@ -46,7 +46,7 @@ def plan(
         error.where = error.where or str(file)
         raise
     if output is Output.json:
-        sys.stdout.write(json.dumps([as_json(each) for each in plans]) + "\n")
+        sys.stdout.write(json.dumps([plan_json(each) for each in plans]) + "\n")
         return
     console = Console()
     for each in plans:

@@ -208,6 +208,10 @@ class FlowHealth:
 
     def as_json(self) -> dict[str, Any]:
         """The documented form."""
+        return {**asdict(self), **self.concluded()}
+
+    def concluded(self) -> dict[str, Any]:
+        """What follows from the rest: the part of the documented form that is no field."""
         cause = self.cause
         sums = {
             "lag": self.lag,
@@ -216,4 +220,4 @@ class FlowHealth:
             "lost_offsets": self.lost,
         }
         told = {"verdict": self.verdict.value, "cause": cause.code, "exit_status": cause.exit_code}
-        return {**asdict(self), **told, **sums, "counts": self.counts}
+        return {**told, **sums, "counts": self.counts}
