@@ -36,6 +36,7 @@ from isthmus.cli.resolve import resolve
 from isthmus.cli.run import run
 from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
+from isthmus.cli.torture import torture
 from isthmus.cli.ui import ui
 from isthmus.cli.verify import verify
 from isthmus.errors import IsthmusError
@@ -74,6 +75,7 @@ app.command()(consume)
 app.command()(explain)
 app.command()(demo)
 app.command()(drill)
+app.command()(torture)
 app.command()(bench)
 app.add_typer(config.app, name="config")
 app.add_typer(lab.app, name="lab")
