@@ -260,6 +260,17 @@ def test_a_token_is_a_must_on_other_addresses_and_never_short_or_open_to_others(
         token_for("127.0.0.1", tmp_path / "none")
 
 
+def test_on_an_address_that_others_reach_a_token_is_made_up_and_needed() -> None:
+    with serve([flow()], made_up(), Settings(listen="0.0.0.0:0")) as served:
+        assert served.token is not None
+        assert served.token.generated
+        door = Door(served.port)
+        assert door.get("/api/explain").status == 401
+        assert door.get("/api/explain", Authorization=f"Bearer {served.token.value}").status == 200
+        assert door.get("/api/hello", Host="evil.example").status == 421
+        assert door.get("/api/hello", Host=socket.gethostname()).status == 200
+
+
 def test_sessions_are_few_and_forgotten() -> None:
     sessions = Sessions(Token(value=TOKEN))
     first = sessions.open(TOKEN)

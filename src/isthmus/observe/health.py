@@ -167,6 +167,7 @@ class FlowHealth:
     error: str = ""  # the last one that concerned the whole flow
     code: str = ""
     events: tuple[str, ...] = ()
+    spark_page: str = ""  # the address of Spark's own page, if it has one
 
     @property
     def verdict(self) -> Verdict:

@@ -50,6 +50,7 @@ class Collector:
         self._more = more
         self._pictures = Pictures()
         self._taken: _Taken | None = None
+        self._spent_s = 0.0  # processor time of the last picture
         self._whole = (0, "")  # number of the picture, and its text
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -92,7 +93,7 @@ class Collector:
             self._taken = taken or self._taken
             self._news.set()
             self._news = asyncio.Event()
-            await self._pause(min(max(EVERY_S, self._looker.spent_s / _SHARE), _SELDOM_S))
+            await self._pause(min(max(EVERY_S, self._spent_s / _SHARE), _SELDOM_S))
 
     async def _pause(self, seconds: float) -> None:
         """Less, if nobody is left to look for: the next one who comes need not wait."""
@@ -106,10 +107,13 @@ class Collector:
             looked = self._looker.look()
         except (IsthmusError, TimeoutError):
             return None
+        began = time.thread_time()
         before = None if self._taken is None else self._taken.picture
         now = self._pictures.next(looked, self._looker.failures, time.time(), self._more())
         change = None if before is None else now.since(before)
-        return _Taken(now, "" if change is None else _event("change", change), time.monotonic())
+        taken = _Taken(now, "" if change is None else _event("change", change), time.monotonic())
+        self._spent_s = self._looker.spent_s + time.thread_time() - began
+        return taken
 
     async def close(self) -> None:
         self._closing = True

@@ -118,7 +118,10 @@ class Pictures:
         numbers: dict[str, int] = {}
         places = tuple((numbers.setdefault(one.topic, len(numbers)), one.partition) for one in found.partitions)
         latest = self._latest(found)
-        summary = {**_summary(found), "p50_ms": latest.quantile_ms(0.5), "p99_ms": latest.quantile_ms(0.99)}
+        quantiles = {"p50_ms": latest.quantile_ms(0.5), "p99_ms": latest.quantile_ms(0.99)}
+        # A quantile that is not there is beyond the last bound, if anything was counted at all.
+        beyond = latest.bounds_ms[-1] if sum(latest.counts) else None
+        summary = {**_summary(found), **quantiles, "beyond_ms": beyond}
         return FlowPicture(
             summary=summary,
             topics=tuple(numbers),

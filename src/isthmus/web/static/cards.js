@@ -11,9 +11,11 @@ const FIGURES = {
   bytes: ["bytes/s", (flow) => bytes(flow.bytes_per_s)],
   lag: ["lag", (flow) => `${amount(flow.lag)} · ${bytes(flow.lag_bytes)}`],
   waits: ["oldest waits", (flow) => duration(flow.lag_seconds)],
-  latency: ["latency p50 / p99", (flow) => `${milliseconds(flow.p50_ms)} / ${milliseconds(flow.p99_ms)}`],
+  latency: ["latency p50 / p99", (flow) => `${latency(flow, flow.p50_ms)} / ${latency(flow, flow.p99_ms)}`],
   total: ["copied", (flow) => amount(flow.totals.records)],
 };
+
+const latency = (flow, value) => (value === null && flow.beyond_ms ? `> ${milliseconds(flow.beyond_ms)}` : milliseconds(value));
 
 export function cards(place) {
   const deck = h("div", { class: "cards" });
@@ -53,10 +55,10 @@ function card(flow) {
     }
     for (const [name, [, tell]] of Object.entries(FIGURES)) text(figures[name], tell(now));
     attribute(line.firstChild, "points", sparkPoints(now.points.slice(-60).map((one) => one[1])));
-    const lines = told_facts(now);
+    const lines = factsOf(now);
     if (JSON.stringify(lines) !== said) {
       said = JSON.stringify(lines);
-      fill(facts, lines.map((one) => h("li", null, one)), spark_ui(now));
+      fill(facts, lines.map((one) => h("li", null, one)), sparkPage(now));
     }
     buttons?.update(now);
   }
@@ -64,7 +66,7 @@ function card(flow) {
   return { box, update };
 }
 
-function told_facts(flow) {
+function factsOf(flow) {
   const lines = [];
   const counts = Object.entries(flow.counts).sort().map(([word, number]) => `${count(number)} ${word}`).join(", ");
   lines.push(`partitions: ${counts || "none"}`);
@@ -85,8 +87,8 @@ function told_facts(flow) {
   return lines;
 }
 
-function spark_ui(flow) {
-  const place = flow.spark_ui ?? "";
+function sparkPage(flow) {
+  const place = flow.spark_page ?? "";
   return /^https?:\/\//.test(place) ? h("li", null, h("a", { href: place, rel: "noreferrer" }, "Spark's own page")) : null;
 }
 

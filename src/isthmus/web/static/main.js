@@ -72,13 +72,11 @@ function liveness() {
 }
 
 function draw() {
-  performance.mark("draw-begins");
   liveness();
   if (state.number) {
     headline();
     shown.draw?.(state);
   }
-  performance.measure("update", "draw-begins");
 }
 
 function enter() {

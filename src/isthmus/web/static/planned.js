@@ -56,7 +56,7 @@ function begins(one) {
 
 function part(title, kind, names, rows, tell) {
   if (!rows.length) return null;
-  return h("section", { class: `plan-part ${kind}` }, h("h2", null, title, h("span", { class: "quiet" }, ` ${plural(rows.length, "row")}`)),
+  return h("section", { class: `plan-part ${kind}` }, h("h2", null, title, h("span", { class: "quiet" }, ` · ${plural(rows.length, "row")}`)),
     table(title, names.map((name) => [name, "name"]), rows.slice(0, MOST).map(tell)),
     rows.length > MOST ? h("p", { class: "quiet" }, `and ${count(rows.length - MOST)} more: isthmus plan FILE -o json lists all`) : null);
 }

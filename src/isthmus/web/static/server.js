@@ -34,17 +34,25 @@ export async function hello() {
 
 let source = null;
 
+// How long updates take can be seen in the browser's own tools, and by `python -m tests.browser.measure`.
+function timed(name, work) {
+  const start = performance.now();
+  work();
+  performance.clearMeasures(name);
+  performance.measure(name, { start });
+}
+
 export function follow() {
   source?.close();
   source = new EventSource("/api/stream");
-  source.addEventListener("whole", (event) => {
+  source.addEventListener("whole", (event) => timed("whole", () => {
     link("live");
     whole(JSON.parse(event.data));
-  });
-  source.addEventListener("change", (event) => {
+  }));
+  source.addEventListener("change", (event) => timed("change", () => {
     link("live");
     if (!change(JSON.parse(event.data))) follow();
-  });
+  }));
   source.addEventListener("error", () => {
     link("away");
     if (source.readyState === EventSource.CLOSED) setTimeout(again, 3000);

@@ -17,7 +17,8 @@ const KINDS = {
 
 export function sides(view, query) {
   let asked = query;
-  let kind = "switchover";
+  const over = (name) => state.flows.some((flow) => flow.flow === name && flow.state === "failed over");
+  let kind = over(chosen(query)) ? "failback" : "switchover";
   let shownCourse = "";
   const stage = h("div", { "aria-live": "polite" });
   const course = h("div");
@@ -100,7 +101,10 @@ export function sides(view, query) {
     const before = shownCourse ? JSON.parse(shownCourse) : null;
     shownCourse = words;
     fill(course, now.course ? going(now.course) : null);
-    if (finished() && before && !before.over) choose();
+    if (finished() && before && !before.over) {
+      kind = now.course.report && kind !== "failback" ? "failback" : "switchover";
+      choose();
+    }
     else if (finished() && !stage.firstChild) choose();
     else if (!finished()) fill(stage);
   }

@@ -47,7 +47,7 @@ function places(aliases, width, flows) {
   const narrow = width < 560;
   const at = new Map();
   if (aliases.length <= 2) {
-    const height = narrow ? (flows > 1 ? 330 : 290) : flows > 1 ? 230 : 150;
+    const height = narrow ? (flows > 1 ? 330 : 290) : flows > 1 ? 220 : 124;
     aliases.forEach((alias, number) => at.set(alias, narrow
       ? { x: width / 2, y: number === 0 ? 40 : height - 40 }
       : { x: number === 0 ? 92 : width - 92, y: height / 2 }));
@@ -72,9 +72,17 @@ function edge(flow, layout, twoWay) {
     .filter(([way, some]) => way && some.length > 1)
     .map(([way, some]) => s("g", { class: "tube" }, s("title", null, `tunnel ${way}`), s("path", { class: "tube-wall", d: line(some) }),
       s("path", { class: "tube-inside", d: line(some) }),
-      s("text", { class: "tube-name", x: some[some.length >> 1].x, y: some[some.length >> 1].y - 14, "text-anchor": "middle" }, "tunnel")));
+      tubeName(some)));
   const middle = points[points.length >> 1] ?? from;
   return { path, tubes, ...label(middle) };
+}
+
+// Above a tube that lies, beside one that stands.
+function tubeName(points) {
+  const [first, middle, last] = [points[0], points[points.length >> 1], points.at(-1)];
+  const stands = Math.abs(last.y - first.y) > Math.abs(last.x - first.x);
+  return s("text", { class: "tube-name", x: middle.x + (stands ? 16 : 0), y: middle.y + (stands ? 4 : -15),
+    "text-anchor": stands ? "start" : "middle" }, "tunnel");
 }
 
 function label(at) {
