@@ -10,8 +10,8 @@ export function longTable(caption, columns, make, onSort) {
   const heads = columns.map((column) => h("th", { scope: "col", class: column.class },
     column.sort ? h("button", { type: "button", class: "sorter", onclick: () => onSort(column.sort) }, column.title,
       h("span", { class: "arrow", "aria-hidden": "true" })) : column.title));
-  const above = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colSpan: columns.length }));
-  const below = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colSpan: columns.length }));
+  const above = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td"));
+  const below = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td"));
   const body = h("tbody", null, above, below);
   const grid = h("table", { class: "long" }, h("caption", { class: "unseen" }, caption), h("thead", null, h("tr", { "aria-rowindex": "1" }, heads)), body);
   const box = h("div", { class: "long-box", tabindex: "0", role: "region", "aria-label": caption }, grid);

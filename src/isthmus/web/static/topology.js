@@ -4,7 +4,7 @@ import { attribute, fill, h, s, text } from "./dom.js";
 import { amount, kind, sign, told } from "./words.js";
 
 const BOX = { width: 148, height: 58 };
-const LABEL = { width: 148, height: 54 };
+const LABEL = { width: 148, height: 60 };
 const SAMPLES = 240;
 
 export function topology(place) {
