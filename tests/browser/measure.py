@@ -2,8 +2,8 @@
 
 The real application over a made-up status of which every row changes each second, in Debian's Chromium. First paint:
 from the beginning of navigation to the first content, as the browser tells it; first rows: until the table stands.
-Update: main-thread time of one, from the arrived text to changed rows (script); and all of the main thread's work in a
-second (script, style, layout, paint), by the browser's own counters.
+Update: processor time of the browser's main thread for one, with everything (script, style, layout, paint), by the
+browser's own counter; and how long the script of one took by the clock, which also grows when other programs are busy.
 """
 
 from __future__ import annotations
@@ -27,20 +27,19 @@ _WITHIN_S = 120.0
 def figures(page: Page, url: str, updates: int) -> dict[str, float]:
     """Of a page that was not loaded before."""
     session = page.context.new_cdp_session(page)
-    session.send("Performance.enable")
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
     began = time.monotonic()
     page.goto(url)
     page.locator("tr.topic, .card").first.wait_for()
     rows_ms = (time.monotonic() - began) * 1000
-    spent, at = _task_seconds(session), time.monotonic()
+    spent = _task_seconds(session)
     seen = _updates(page, updates)
-    busy = (_task_seconds(session) - spent) / (time.monotonic() - at)
+    busy = _task_seconds(session) - spent
     return {
         "first_paint_ms": page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"),
         "first_rows_ms": rows_ms,
-        "update_ms": statistics.median(seen),
-        "longest_update_ms": max(seen),
-        "main_thread_ms_per_s": busy * 1000,
+        "update_ms": busy * 1000 / len(seen),
+        "script_by_the_clock_ms": statistics.median(seen),
     }
 
 

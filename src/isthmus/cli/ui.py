@@ -117,5 +117,6 @@ def _say_where(served: Served, settings: Settings, output: Output | None) -> Non
 
 
 def _say(text: str) -> None:
-    """What the page was used for."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+    """What the page was used for. Names come from outside: a terminal must not take them for orders."""
+    plain = "".join(one if one.isprintable() else "?" for one in text)
+    print(f"{time.strftime('%H:%M:%S')} {plain}", file=sys.stderr, flush=True)

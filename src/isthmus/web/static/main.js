@@ -3,14 +3,14 @@
 import { byId, fill, h, text } from "./dom.js";
 import { state, watch } from "./state.js";
 import { follow, hello, post } from "./server.js";
-import { kind, plural, sign, told } from "./words.js";
+import { kind, plural, sign } from "./words.js";
 import { overview } from "./overview.js";
 import { topics } from "./topics.js";
 import { groups } from "./groups.js";
 import { planned } from "./planned.js";
 import { records } from "./records.js";
 import { sides } from "./sides.js";
-import { troubles } from "./troubles.js";
+import { mood, troubles } from "./troubles.js";
 
 const SECTIONS = {
   overview: ["Overview", overview],
@@ -53,8 +53,8 @@ function headline() {
   const partitions = state.flows.reduce((sum, flow) => sum + flow.rows.length, 0);
   const words = worst
     ? `${worst.title}${found.length > 1 ? `, and ${found.length - 1} more` : ""}`
-    : `All is well: ${plural(state.flows.length, "flow")}, ${plural(partitions, "partition")}`;
-  const worded = worst ? worst.word : state.flows.some((flow) => told(flow) === "catching up") ? "catching up" : "ok";
+    : `${mood(state).title}: ${plural(state.flows.length, "flow")}, ${plural(partitions, "partition")}`;
+  const worded = worst ? worst.word : mood(state).word;
   verdict.className = `headline ${kind(worded)}`;
   if (verdict.dataset.words !== words) {
     verdict.dataset.words = words;

@@ -6,7 +6,7 @@ import { chosen, codeChip, flowChoice } from "./parts.js";
 import { topology } from "./topology.js";
 import { plot } from "./plot.js";
 import { cards } from "./cards.js";
-import { troubles } from "./troubles.js";
+import { mood, troubles } from "./troubles.js";
 import { amount, bytes, count, kind, milliseconds, plural, sign } from "./words.js";
 
 export function overview(view, query) {
@@ -33,7 +33,7 @@ export function overview(view, query) {
 
   function draw(now) {
     const found = troubles(now);
-    const told = JSON.stringify([found, found.length ? 0 : well(now)]);
+    const told = JSON.stringify([found, found.length ? 0 : [well(now), mood(now)]]);
     if (told !== words) {
       words = told;
       fill(banner, found.length ? found.map(trouble) : calm(now));
@@ -61,8 +61,9 @@ function well(now) {
 }
 
 function calm(now) {
-  return h("div", { class: "calm good" }, h("span", { class: "big sign", "aria-hidden": "true" }, "✓"),
-    h("div", null, h("h2", { id: "banner-title" }, "All is well"), h("p", null, well(now)), gaps(now)));
+  const { word, title } = mood(now);
+  return h("div", { class: `calm ${kind(word)}` }, h("span", { class: "big sign", "aria-hidden": "true" }, sign(word)),
+    h("div", null, h("h2", { id: "banner-title" }, title), h("p", null, well(now)), gaps(now)));
 }
 
 function gaps(now) {

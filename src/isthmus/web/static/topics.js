@@ -11,7 +11,7 @@ const COLUMNS = [
   { title: "Verdict", class: "verdict", sort: "verdict" },
   { title: "Lag", class: "number", sort: "lag" },
   { title: "Bytes", class: "number wide", sort: "bytes" },
-  { title: "Waits", class: "number", sort: "seconds" },
+  { title: "Waits", class: "number waits", sort: "seconds" },
   { title: "Trend", class: "trend wide" },
   { title: "Records/s", class: "number wide", sort: "rate" },
   { title: "ETA", class: "number wide", sort: "eta" },

@@ -25,7 +25,19 @@ export function topology(place) {
     for (const [alias, node] of drawn.nodes) updateNode(node, alias, state);
   }
 
-  return { draw, leave: () => watcher.disconnect() };
+  // A few steps a second, by hand: as a CSS animation this would keep the reader's processor busy at every frame.
+  let step = 0;
+  const travelling = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : setInterval(() => {
+    step = (step + 2) % 15;
+    for (const edge of drawn.edges) if (edge.moves) edge.path.setAttribute("stroke-dashoffset", -step);
+  }, 120);
+
+  function leave() {
+    watcher.disconnect();
+    clearInterval(travelling);
+  }
+
+  return { draw, leave };
 }
 
 function build(frame, state, width) {
@@ -126,7 +138,8 @@ function node(alias, at) {
 function update(edge, flow) {
   const word = told(flow);
   const colour = flow.exit_status && kind(word) === "good" ? "warn" : kind(word);
-  attribute(edge.path, "class", `edge ${colour}${flow.records_per_s > 0 ? " moving" : ""}`);
+  edge.moves = flow.records_per_s > 0;
+  attribute(edge.path, "class", `edge ${colour}${edge.moves ? " moving" : ""}`);
   attribute(edge.path, "marker-end", `url(#head-${colour})`);
   attribute(edge.label, "class", `edge-label ${colour}`);
   text(edge.verdict, `${sign(word)} ${word}`);

@@ -19,6 +19,14 @@ export function troubles(state) {
   return [...lost, ...state.flows.flatMap(ofFlow)].sort((one, other) => ORDER[one.status] - ORDER[other.status]);
 }
 
+// Where nothing is wrong: still not known, on the way there, or well.
+export function mood(state) {
+  const words = state.flows.map(told);
+  if (words.includes("unknown")) return { word: "unknown", title: "Too early to tell" };
+  if (words.includes("catching up")) return { word: "catching up", title: "Catching up" };
+  return state.flows.length ? { word: "ok", title: "All is well" } : { word: "unknown", title: "No flow to be seen" };
+}
+
 function ofFlow(flow) {
   const found = stops(flow);
   const status = flow.exit_status;
