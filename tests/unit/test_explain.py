@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 
 import isthmus
 from isthmus.cli.app import app
-from isthmus.cli.explain import explanations
 from isthmus.errors import ConfigError, IsthmusError
 from isthmus.observe import health
+from isthmus.observe.explained import explanations
 
 SOURCES = Path(isthmus.__file__).parent
 CODE = re.compile(r"[A-Z][A-Z0-9_]+[A-Z0-9]")

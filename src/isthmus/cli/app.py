@@ -39,6 +39,7 @@ from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
 from isthmus.cli.top import top
 from isthmus.cli.torture import torture
+from isthmus.cli.ui import ui
 from isthmus.cli.verify import verify
 from isthmus.errors import IsthmusError
 
@@ -56,6 +57,7 @@ app.command()(acls)
 app.command()(check)
 app.command()(status)
 app.command()(top)
+app.command()(ui)
 app.command()(metrics)
 app.command()(positions)
 app.command()(resolve)

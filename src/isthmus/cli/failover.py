@@ -19,8 +19,9 @@ from isthmus.cli.completing import flow_names
 from isthmus.cli.config import Secrets, loaded_from, warn
 from isthmus.cli.positions import choose_flows
 from isthmus.cli.render import Output, amount
-from isthmus.cli.run import pair
-from isthmus.cli.sides import plan_json, report_json, show_plan, show_report
+from isthmus.cli.sides import show_plan, show_report
+from isthmus.cli.spark_words import pair
+from isthmus.dr.form import plan_json, report_json
 from isthmus.errors import ConfigError
 from isthmus.model import Flow
 

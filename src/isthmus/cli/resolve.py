@@ -19,9 +19,10 @@ from rich.table import Table
 
 from isthmus.cli.completing import flow_names, topic_names
 from isthmus.cli.config import Secrets, loaded_from
-from isthmus.cli.gaps import decision_json, decision_told
+from isthmus.cli.gaps import decision_told
 from isthmus.cli.positions import choose_flows
 from isthmus.cli.render import Output
+from isthmus.engine.resolve.form import decision_json
 from isthmus.errors import ConfigError
 from isthmus.model import Flow
 

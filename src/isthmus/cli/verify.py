@@ -17,11 +17,12 @@ from rich.table import Table
 
 from isthmus.cli.completing import topic_names
 from isthmus.cli.config import File, Secrets, loaded_from, warn
-from isthmus.cli.gaps import gap_json, moment
+from isthmus.cli.gaps import moment
 from isthmus.cli.proof_page import page
 from isthmus.cli.render import Output
-from isthmus.cli.run import pair
+from isthmus.cli.spark_words import pair
 from isthmus.config.values import milliseconds
+from isthmus.engine.resolve.form import gap_json
 from isthmus.errors import ConfigError, ProofError
 
 if TYPE_CHECKING:

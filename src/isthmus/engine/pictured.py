@@ -69,6 +69,7 @@ def pictured(flow: Flow, seen: History, scenery: Scenery) -> FlowHealth:
         error=str(ended.get("message", "")),
         code=str(ended.get("code", "")),
         events=tuple(said.get("events", ())),
+        spark_page=str(said.get("spark_page", "")),
     )
 
 

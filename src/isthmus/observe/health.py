@@ -178,6 +178,7 @@ class FlowHealth:
     error: str = ""  # the last one that concerned the whole flow
     code: str = ""
     events: tuple[str, ...] = ()
+    spark_page: str = ""  # the address of Spark's own page, if it has one
 
     @property
     def verdict(self) -> Verdict:
@@ -219,6 +220,10 @@ class FlowHealth:
 
     def as_json(self) -> dict[str, Any]:
         """The documented form."""
+        return {**asdict(self), **self.concluded()}
+
+    def concluded(self) -> dict[str, Any]:
+        """What follows from the rest: the part of the documented form that is no field."""
         cause = self.cause
         sums = {
             "lag": self.lag,
@@ -227,4 +232,4 @@ class FlowHealth:
             "lost_offsets": self.lost,
         }
         told = {"verdict": self.verdict.value, "cause": cause.code, "exit_status": cause.exit_code}
-        return {**asdict(self), **told, **sums, "counts": self.counts}
+        return {**told, **sums, "counts": self.counts}
