@@ -70,6 +70,7 @@ _MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[[^\]]+\]|sp
 _CONNECT_S = 5.0
 _ENCRYPTION = ("spark.network.crypto.enabled", "spark.io.encryption.enabled")
 _SPARE_LANES = 16  # threads that wait and cost nothing: lanes may be added to a running flow
+_ROOM = "room for lanes"
 _JVM_ENDS_S = 20.0
 _JAVA = "spark.driver.extraJavaOptions"
 _FOR_QUERIES = {  # rows pass through the JVM, so its code is compiled well
@@ -91,6 +92,7 @@ class Spark:
         self._jvm = jvm  # None: somebody else started it (spark-submit in cluster mode)
         self._groups: set[str] = set()
         self._stopped = False
+        self._asking: threading.Thread | None = None
 
     def alive(self) -> bool:
         """Whether orders can still be run: the JVM is there, and nobody has stopped the context in it."""
@@ -156,6 +158,23 @@ class Spark:
         finally:
             self._groups.discard(group)
 
+    def slots(self, wanted: int) -> int:
+        """Tasks that can run at once, now. Where executors come on demand, more of them are asked for if these are
+        fewer than wanted: by tasks that do nothing, which is all that Spark's dynamic allocation looks at."""
+        context = self.context._jsc.sc()
+        profile = context.resourceProfileManager().defaultResourceProfile()
+        now = int(context.maxNumConcurrentTasks(profile))
+        is_dynamic = self.context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
+        if now < wanted and is_dynamic and (self._asking is None or not self._asking.is_alive()):
+            self._asking = InheritableThread(target=self._ask_for, args=(wanted,), name="room", daemon=True)
+            self._asking.start()
+        return now
+
+    def _ask_for(self, tasks: int) -> None:
+        with contextlib.suppress(Exception):  # a context that ends takes it along; nothing depends on it
+            self.context.setJobGroup(_ROOM, "room for lanes", False)
+            self.context.parallelize(range(tasks), tasks).foreach(_nothing)
+
     def _is_stopped(self) -> bool:
         """A master that removes the application stops its context, and the JVM lives on."""
         try:
@@ -173,6 +192,10 @@ class Spark:
             self.context.stop()
         _end_jvm(self._jvm)
         self._folder.cleanup()
+
+
+def _nothing(_: object) -> None:
+    """What a task does whose only purpose is to be waited for."""
 
 
 def refuse_unfit(master: str, flows: Sequence[Flow] = (), extra: Mapping[str, str] | None = None) -> None:
