@@ -6,10 +6,10 @@ plain Python from what was written.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import random
 import signal
 import subprocess
@@ -17,115 +17,52 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from pyspark.sql import DataFrame
-from tests.crossing import QUICK, flow_between
+from tests.crossing import flow_between
 from tests.integration.command import yaml_file
-from tests.integration.framed import by_librdkafka
 from tests.integration.sources import START_MS, admin, unique, wait_until, write
+from tests.integration.transforming import (
+    AVRO,
+    PARTITIONS,
+    READ,
+    REGIONS,
+    Content,
+    Stage,
+    expected,
+    in_avro,
+    rows,
+)
 
-from isthmus.engine.driver import Driver
 from isthmus.engine.spark import Spark, open_spark
 from isthmus.errors import ConfigError, RivalError
 from isthmus.frames.runner import Transforming
-from isthmus.lab import Lab
-from isthmus.model import Flow, Transform
+from isthmus.lab import Lab, jars
+from isthmus.lab.state import cache_folder
+from isthmus.model import Transform
 from isthmus.observe.status import FlowStatus
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+MANY = int(os.environ.get("ISTHMUS_KILLS", "1"))  # times as many kills as the usual run has time for
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600 * MANY)]
 
-REGIONS, KINDS, PARTITIONS = ("eu", "us", "as"), ("order", "refund"), 3
-ORDER = "id BIGINT, region STRING, kind STRING, email STRING, qty STRING"
-READ = f"SELECT *, from_json(CAST(value AS STRING), '{ORDER}') AS o FROM records"
 
-Content = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]  # key, value, headers, time
-Placed = tuple[str, int, Content]  # topic, partition
+def avro_jars() -> str:
+    """Spark's package for Avro, of the newest version that Maven Central has; it works with later ones of Spark."""
+    package = ("org.apache.spark", "spark-avro_2.13", "4.1.1")
+    folder = jars.fetched("Spark's Avro", cache_folder() / "-".join(package[1:]), [package])
+    return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Spark]:
-    running = open_spark("local[*]", 2, "transforms", {}, queries=True)
+    running = open_spark("local[*]", 2, "transforms", {"spark.jars": avro_jars()}, queries=True)
     yield running
     running.close()
-
-
-def rows(count: int, first: int = 0) -> list[dict[str, Any]]:
-    """Every kind of record: with and without key, headers, and a tombstone now and then."""
-    found = []
-    for number in range(first, first + count):
-        body = {
-            "id": number,
-            "region": REGIONS[number % 3],
-            "kind": KINDS[number % 2],
-            "email": f"user{number}@grün.example",
-            "qty": str(number % 7),
-        }
-        found.append(
-            {
-                "value": None if number % 50 == 49 else json.dumps(body, ensure_ascii=False).encode(),
-                "key": None if number % 10 == 3 else str(number).encode(),
-                "partition": number % PARTITIONS,
-                "timestamp": START_MS + number,
-                "headers": [("h", str(number).encode()), ("ü", None)] if number % 4 else [],
-            }
-        )
-    return found
-
-
-class Stage:
-    """A topic with records, a flow with a transform, and what arrived."""
-
-    def __init__(self, lab: Lab, spark: Spark, **transform: Any) -> None:
-        self.lab, self.spark = lab, spark
-        self.topic, self.alias = unique("shop.orders-"), unique("a")
-        lab["east"].create_topic(self.topic, partitions=PARTITIONS)
-        self.flow = self.with_transform(**transform)
-
-    def with_transform(self, **transform: Any) -> Flow:
-        return flow_between(
-            self.lab, self.topic, alias=self.alias, tuning=QUICK, transform=Transform(**{"tasks": 2, **transform})
-        )
-
-    def fill(self, count: int, first: int = 0, **damage: bytes) -> list[dict[str, Any]]:
-        written = rows(count, first)
-        for at, value in damage.items():
-            written[int(at.removeprefix("n"))]["value"] = value
-        write(self.lab["east"].bootstrap, self.topic, written)
-        return written
-
-    def cross(self, flow: Flow | None = None, **options: Any) -> FlowStatus:
-        flow = flow or self.flow
-        return asyncio.run(_cross(flow, Transforming(self.spark, [flow], lambda _: None), options))
-
-    @property
-    def copy(self) -> str:
-        return f"{self.alias}.{self.topic}"
-
-    def arrived(self, topic: str | None = None) -> dict[int, list[Content]]:
-        found = by_librdkafka(self.lab["west"].bootstrap, topic or self.copy)
-        return {n: [(key, value, headers, ms) for _, _, ms, key, value, headers in each] for n, each in found.items()}
-
-
-async def _cross(flow: Flow, runner: Transforming, options: dict[str, Any]) -> FlowStatus:
-    return await Driver(flow, runner, until_caught_up=True, **options).run()
-
-
-def expected(
-    written: Sequence[dict[str, Any]], change: Callable[[dict[str, Any] | None, Content], bytes | bool | None]
-) -> dict[int, list[Content]]:
-    """Kept partitions; `change` gives the new value, or False for a record that is left out."""
-    found: dict[int, list[Content]] = {n: [] for n in range(PARTITIONS)}
-    for row in written:
-        content: Content = (row["key"], row["value"], row["headers"], row["timestamp"])
-        made = change(None if row["value"] is None else json.loads(row["value"]), content)
-        if not isinstance(made, bool):
-            found[row["partition"]].append((row["key"], made, row["headers"], row["timestamp"]))
-    return found
 
 
 # --- what a transform can do ------------------------------------------------------------------
@@ -207,6 +144,34 @@ def test_json_is_flattened_and_joined_with_a_static_table(lab: Lab, spark: Spark
         return order is not None and f"{order['id']}|{order['kind']}|{order['region'].upper()}-land".encode()
 
     assert stage.arrived() == expected(written, flat)
+
+
+def test_avro_is_read_and_written_by_sparks_own_package(lab: Lab, spark: Spark) -> None:
+    schema = json.dumps(AVRO)
+    read = f"SELECT *, from_avro(substr(value, 6), '{schema}', map()) AS o FROM records"
+    changed = f"to_avro(named_struct('id', o.id + 1, 'note', upper(o.note)), '{schema}')"
+    stage = Stage(
+        lab, spark, sql=f"SELECT * EXCEPT (value, o), substr(value, 1, 5) || {changed} AS value FROM ({read})"
+    )
+    written = rows(200)
+    for number, row in enumerate(written):
+        row["value"] = in_avro(number * 1_000_003, f"größe {number}" * (number % 40))
+    write(lab["east"].bootstrap, stage.topic, written)
+    assert stage.cross().lag == 0
+    goal: dict[int, list[Content]] = {n: [] for n in range(PARTITIONS)}
+    for number, row in enumerate(written):
+        value = in_avro(number * 1_000_003 + 1, (f"größe {number}" * (number % 40)).upper())
+        goal[row["partition"]].append((row["key"], value, row["headers"], row["timestamp"]))
+    assert stage.arrived() == goal
+
+
+def test_a_package_that_spark_misses_is_named(lab: Lab, spark: Spark, tmp_path: Path) -> None:
+    (described := tmp_path / "order.desc").touch()
+    decoded = f"from_protobuf(value, 'Order', '{described}', map())"
+    sql = f"SELECT * EXCEPT (value), {decoded}.note AS value FROM records"
+    with pytest.raises(ConfigError) as error:
+        Transforming(spark, [flow_between(lab, "t", transform=Transform(sql=sql))], lambda _: None)
+    assert "spark.jars.packages=org.apache.spark:spark-protobuf_2.13:" in str(error.value.hint)
 
 
 def shortened(records: DataFrame) -> DataFrame:
@@ -340,11 +305,11 @@ def workers(spark: Spark) -> list[psutil.Process]:
 
 def test_workers_that_are_killed_in_the_middle_lose_and_double_nothing(lab: Lab, spark: Spark) -> None:
     stage = Stage(lab, spark, sql=FLAGGED, most_records=150)
-    written = stage.fill(3_000)
+    written = stage.fill(3_000 * MANY)
     kills, over, dice = [0], threading.Event(), random.Random(zlib.crc32(b"workers"))
 
     def killing() -> None:
-        while not over.wait(0.1 + 0.5 * dice.random()) and kills[0] < 5:
+        while not over.wait(0.1 + 0.5 * dice.random()) and kills[0] < 12 * MANY:
             with contextlib.suppress(psutil.Error):
                 for each in dice.sample(found := workers(spark), min(1, len(found))):
                     each.send_signal(signal.SIGKILL)
@@ -375,7 +340,7 @@ def test_a_second_driver_takes_over_and_nothing_comes_twice(lab: Lab, spark: Spa
 
     thread = threading.Thread(target=running)
     thread.start()
-    while thread.is_alive() and not _has_some(stage):
+    while thread.is_alive() and not _count(stage):
         time.sleep(0.05)
     stage.cross(take_over=True)
     thread.join(120)
@@ -383,20 +348,28 @@ def test_a_second_driver_takes_over_and_nothing_comes_twice(lab: Lab, spark: Spa
     assert stage.arrived() == expected(written, flagged)
 
 
-def _has_some(stage: Stage) -> bool:
-    return stage.copy in topics(stage.lab) and any(stage.arrived().values())
+def _count(stage: Stage) -> int:
+    return sum(map(len, stage.arrived().values())) if stage.copy in topics(stage.lab) else 0
 
 
 def test_the_program_is_killed_and_goes_on_at_the_exact_record(lab: Lab, spark: Spark, tmp_path: Path) -> None:
     """The whole command with kill -9, which takes Spark and all its workers along; there is no checkpoint to lose."""
     stage = Stage(lab, spark, sql=FLAGGED, most_records=150)
-    written = stage.fill(3_000)
+    written: list[dict[str, Any]] = []
     east, west = lab["east"].bootstrap, lab["west"].bootstrap
     more = [f"transform: {json.dumps({'sql': FLAGGED, 'most_records': 150})}"]
     file = yaml_file(tmp_path, east, west, alias=stage.alias, topics=[stage.topic], more=more)
-    running = psutil.Popen([sys.executable, "-m", "isthmus", "run", str(file)])
-    wait_until(lambda: _has_some(stage) or running.poll() is not None, "records arrive", 240)
-    running.kill()
-    running.wait()
+    for _ in range(MANY):
+        written += stage.fill(3_000, len(written))
+        _run_and_kill(stage, file)
     stage.cross(take_over=True)
     assert stage.arrived() == expected(written, flagged)
+
+
+def _run_and_kill(stage: Stage, file: Path) -> None:
+    before = _count(stage)
+    running = psutil.Popen([sys.executable, "-m", "isthmus", "run", str(file), "--take-over"])
+    wait_until(lambda: _count(stage) > before or running.poll() is not None, "records arrive", 240)
+    assert running.poll() is None
+    running.kill()
+    running.wait()

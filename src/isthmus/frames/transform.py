@@ -24,6 +24,7 @@ from isthmus.frames.placing import COLUMNS
 from isthmus.model import Transform
 
 VIEW = "records"
+_SEE = "see docs/transforms.md"
 READ = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
@@ -39,6 +40,7 @@ TYPES: dict[str, Callable[[str], bool]] = {
     "partition": ("int", "bigint", "smallint", "tinyint", "void").__contains__,
     "offset": ("bigint", "int", "void").__contains__,
 }
+_PACKAGE = re.compile(r"\[(AVRO|PROTOBUF)_NOT_LOADED")  # Spark has the functions, and their work in packages apart
 _QUERY = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*(SELECT|WITH)\b", re.IGNORECASE | re.DOTALL)
 # Of a plan: these leave every row in the task that read it, and in its order. All else may move rows, joins too: Spark
 # may well send the records to the other side of one.
@@ -95,7 +97,7 @@ class Transformer:
                 return self.session.sql(self._transform.sql)
             found = self._function(records)
         except (ParseException, AnalysisException) as error:
-            raise self._wrong(_told(error)) from None
+            raise self._wrong(_told(error), self._package(str(error)) or _SEE) from None
         if not isinstance(found, DataFrame):
             raise self._wrong(f"the function gave {type(found).__name__}, not a DataFrame")
         return found
@@ -139,7 +141,15 @@ class Transformer:
         loaded: Callable[[DataFrame], Any] = found
         return loaded
 
-    def _wrong(self, what: str, hint: str = "see docs/transforms.md") -> ConfigError:
+    def _package(self, text: str) -> str:
+        """How to have the package that Spark misses."""
+        missed = _PACKAGE.search(text)
+        if missed is None:
+            return ""
+        name = f"spark-{missed[1].lower()}_2.13:{self.session.version}"
+        return f"run with --conf spark.jars.packages=org.apache.spark:{name}, or with --conf spark.jars=FILE.jar"
+
+    def _wrong(self, what: str, hint: str = _SEE) -> ConfigError:
         return ConfigError(what, where=self._where, hint=hint, code="TRANSFORM")
 
 

@@ -1,4 +1,4 @@
-"""The jars of Apache Kafka: the broker, MirrorMaker 2 and the tools of one version.
+"""The jars of Apache Kafka: the broker, MirrorMaker 2 and the tools of one version; and others, by their coordinates.
 
 The jars come once from Maven Central, by the Ivy that PySpark carries, or by `mvn` where only
 Maven knows the way out (a mirror in its settings); ISTHMUS_IVY_SETTINGS names an Ivy settings file.
@@ -79,12 +79,17 @@ def _broker_only(version: str) -> Path:
 
 
 def _folder(version: str, folder: Path, names: Sequence[str], say: Say) -> Path:
+    return fetched(f"Apache Kafka {version}", folder, _coordinates(version, names), say=say)
+
+
+def fetched(title: str, folder: Path, coordinates: Sequence[Coordinate], *, say: Say = lambda _: None) -> Path:
+    """A folder with these and what they need at run time; what is there is taken as it is."""
     if folder.is_dir():
         return folder
     with locked(folder.name):
         if not folder.is_dir():
-            say(f"Fetching Apache Kafka {version} from Maven Central (once, about a minute)")
-            _fetch(version, folder, names)
+            say(f"Fetching {title} from Maven Central (once, about a minute)")
+            _fetch(title, folder, coordinates)
     return folder
 
 
@@ -101,21 +106,20 @@ def _coordinates(version: str, names: Sequence[str]) -> tuple[Coordinate, ...]:
     return (*ours, simple, log4j, ("javax.xml.bind", "jaxb-api", "2.3.1"))
 
 
-def _fetch(version: str, folder: Path, names: Sequence[str]) -> None:
-    coordinates = _coordinates(version, names)
+def _fetch(title: str, folder: Path, coordinates: Sequence[Coordinate]) -> None:
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as temporary:
         draft = Path(temporary) / "jars"
         problem = _by_ivy(coordinates, Path(temporary), draft)
         if problem and shutil.which("mvn"):
             problem = _by_maven(coordinates, Path(temporary), draft)
         if problem:
-            raise _not_fetched(version, problem)
+            raise _not_fetched(title, problem)
         draft.rename(folder)
 
 
-def _not_fetched(version: str, problem: str) -> MachineError:
+def _not_fetched(title: str, problem: str) -> MachineError:
     return MachineError(
-        f"Apache Kafka {version} could not be fetched: {problem}",
+        f"{title} could not be fetched: {problem}",
         hint="check the way to Maven Central; for a mirror, name an Ivy settings file in "
         "ISTHMUS_IVY_SETTINGS or use a configured mvn",
         code="JARS",
@@ -130,7 +134,7 @@ def _by_ivy(coordinates: Sequence[Coordinate], work: Path, draft: Path) -> str:
     command = [str(java()), "-jar", str(_ivy_jar()), "-cache", str(cache_folder() / "ivy")]
     command += ["-settings", settings] if settings else []
     command += ["-ivy", str(wanted), "-types", "jar", "bundle", "-retrieve"]
-    return _run([*command, f"{draft}/[artifact]-[revision](-[classifier]).[ext]"], draft)
+    return _run([*command, f"{draft}/[artifact]-[revision](-[classifier]).[ext]"], draft, coordinates[0])
 
 
 def _ivy_jar() -> Path:
@@ -159,7 +163,7 @@ def _by_maven(coordinates: Sequence[Coordinate], work: Path, draft: Path) -> str
     (work / "pom.xml").write_text(_maven_project(coordinates))
     options = f"-DoutputDirectory={draft}", f"-DexcludeArtifactIds={','.join(_OTHER_LOGGERS)}"
     goal = "dependency:copy-dependencies"
-    return _run(["mvn", "-B", "-q", "-f", str(work / "pom.xml"), goal, *options], draft)
+    return _run(["mvn", "-B", "-q", "-f", str(work / "pom.xml"), goal, *options], draft, coordinates[0])
 
 
 def _maven_project(coordinates: Sequence[Coordinate]) -> str:
@@ -174,13 +178,13 @@ def _maven_project(coordinates: Sequence[Coordinate]) -> str:
     )
 
 
-def _run(command: Sequence[str], draft: Path) -> str:
+def _run(command: Sequence[str], draft: Path, first: Coordinate) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS)
     except subprocess.TimeoutExpired:
         return f"{command[0]} did not finish in {_FETCH_SECONDS} s"
     # Ivy may report success with unresolved dependencies, hence the look at what it brought.
-    if done.returncode == 0 and "UNRESOLVED" not in done.stdout and any(draft.glob("kafka_*.jar")):
+    if done.returncode == 0 and "UNRESOLVED" not in done.stdout and any(draft.glob(f"{first[1]}-*.jar")):
         return ""
     shutil.rmtree(draft, ignore_errors=True)
     return _telling_line(done.stdout + done.stderr) or f"{command[0]} brought no jars"
