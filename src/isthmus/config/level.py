@@ -27,7 +27,17 @@ REPLICATION_FACTOR = 2
 INTERNAL_REPLICATION_FACTOR = 3
 SYNC_ACLS = True
 _OURS = (
-    *("on_gap", "on_too_large", "on_foreign_write", "throttle", "cut_from", "compression", "tuning.", "transform"),
+    *(
+        "on_gap",
+        "on_too_large",
+        "on_foreign_write",
+        "throttle",
+        "cut_from",
+        "compression",
+        "tuning.",
+        "transform",
+        "growth.",
+    ),
     *("sync.configs_seconds", "sync.acls_seconds"),
     *("naming.prefix", "naming.suffix", "naming.exact"),
 )

@@ -128,10 +128,10 @@ def _shrink(mind: Mind, now: float, loads: Sequence[Load], lanes: int, limits: L
     enough = max(limits.least, enough)
     if enough >= lanes:
         return replace(mind, calm_since=None), None
-    if mind.calm_since is None:
+    since = mind.calm_since
+    if since is None:
         return replace(mind, calm_since=now, enough=enough), None
-    mind = replace(mind, enough=max(mind.enough, enough))
-    calm = now - mind.calm_since
+    mind, calm = replace(mind, enough=max(mind.enough, enough)), now - since
     if calm < limits.shrink_after_s * mind.patience:
         return mind, None
     return mind, Step(mind.enough, f"fewer were enough for {calm:.0f} s")

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -70,7 +71,7 @@ _MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[[^\]]+\]|sp
 _CONNECT_S = 5.0
 _ENCRYPTION = ("spark.network.crypto.enabled", "spark.io.encryption.enabled")
 _SPARE_LANES = 16  # threads that wait and cost nothing: lanes may be added to a running flow
-_ROOM = "room for lanes"
+_ASK_EVERY_S = 20.0  # executors on demand: one that comes is idle for a minute before it goes
 _JVM_ENDS_S = 20.0
 _JAVA = "spark.driver.extraJavaOptions"
 _FOR_QUERIES = {  # rows pass through the JVM, so its code is compiled well
@@ -92,7 +93,7 @@ class Spark:
         self._jvm = jvm  # None: somebody else started it (spark-submit in cluster mode)
         self._groups: set[str] = set()
         self._stopped = False
-        self._asking: threading.Thread | None = None
+        self._ask_again_at = 0.0
 
     def alive(self) -> bool:
         """Whether orders can still be run: the JVM is there, and nobody has stopped the context in it."""
@@ -160,20 +161,25 @@ class Spark:
 
     def slots(self, wanted: int) -> int:
         """Tasks that can run at once, now. Where executors come on demand, more of them are asked for if these are
-        fewer than wanted: by tasks that do nothing, which is all that Spark's dynamic allocation looks at."""
+        fewer than wanted. (Tasks that wait would do that by themselves, but their partitions would wait with them.)"""
         context = self.context._jsc.sc()
-        profile = context.resourceProfileManager().defaultResourceProfile()
-        now = int(context.maxNumConcurrentTasks(profile))
-        is_dynamic = self.context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
-        if now < wanted and is_dynamic and (self._asking is None or not self._asking.is_alive()):
-            self._asking = InheritableThread(target=self._ask_for, args=(wanted,), name="room", daemon=True)
-            self._asking.start()
+        now = int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+        is_dynamic = self._setting("spark.dynamicAllocation.enabled", "false") == "true"
+        if now < wanted and is_dynamic and time.monotonic() >= self._ask_again_at:
+            self._ask_again_at = time.monotonic() + _ASK_EVERY_S
+            self._ask_for(wanted - now)
         return now
 
     def _ask_for(self, tasks: int) -> None:
-        with contextlib.suppress(Exception):  # a context that ends takes it along; nothing depends on it
-            self.context.setJobGroup(_ROOM, "room for lanes", False)
-            self.context.parallelize(range(tasks), tasks).foreach(_nothing)
+        context = self.context._jsc.sc()
+        there = int(context.getExecutorMemoryStatus().size()) - 1  # the driver counts as one
+        most = int(self._setting("spark.dynamicAllocation.maxExecutors", str(1 << 20)))
+        wanted = -(-tasks // int(self._setting("spark.executor.cores", "1")))
+        if (more := min(wanted, most - there)) > 0:
+            context.requestExecutors(more)
+
+    def _setting(self, name: str, otherwise: str) -> str:
+        return str(self.context.getConf().get(name, otherwise))
 
     def _is_stopped(self) -> bool:
         """A master that removes the application stops its context, and the JVM lives on."""
@@ -192,10 +198,6 @@ class Spark:
             self.context.stop()
         _end_jvm(self._jvm)
         self._folder.cleanup()
-
-
-def _nothing(_: object) -> None:
-    """What a task does whose only purpose is to be waited for."""
 
 
 def refuse_unfit(master: str, flows: Sequence[Flow] = (), extra: Mapping[str, str] | None = None) -> None:
