@@ -34,6 +34,7 @@ from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.resolve import resolve
 from isthmus.cli.run import run
+from isthmus.cli.size import size
 from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
 from isthmus.cli.verify import verify
@@ -73,6 +74,7 @@ app.command()(explain)
 app.command()(demo)
 app.command()(drill)
 app.command()(bench)
+app.command()(size)
 app.add_typer(config.app, name="config")
 app.add_typer(lab.app, name="lab")
 app.add_typer(tunnel.app, name="tunnel")

@@ -142,7 +142,7 @@ class Driver:
         self.scene.show("starting")
         await reach(self._source, SourceError)
         await reach(self._target, TargetError)
-        await admit(self._source, self._target, self.flow, self.dispatch.fence(), self.scene.note)
+        await admit(self._source, self._target, self.steering.allowed, self.dispatch.fence(), self.scene.note)
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
         self._hear_switch()

@@ -2,13 +2,15 @@
 
 What must stay true: a partition that does not move, or that is stopped, paused or throttled, is never in need: more
 lanes would not help it. After partitions changed hands everything is measured anew. Times are those of the control
-topic, by the target's clock. Judging windows is `observe.window`'s.
+topic, by the target's clock, which goes on while lanes are silent: they report what changed. Judging windows is
+`observe.window`'s.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from isthmus.engine.growth import SOON_S, Load
@@ -38,10 +40,11 @@ class _Kept:
 class Loads:
     """Fed with the reports of lanes."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._kept: dict[TopicPartition, _Kept] = {}
         self._heard: dict[str, int] = {}  # the time of the last report of each lane
-        self._newest_ms = 0
+        self._newest_ms, self._newest_at = 0, 0.0  # by the target's clock, and by ours
+        self._clock = clock
 
     def clear(self) -> None:
         """Partitions changed hands: what was measured before does not tell what comes."""
@@ -52,7 +55,9 @@ class Loads:
         """A report of a lane, as it stands in the control topic; one that is read twice counts once."""
         if time_ms <= self._heard.get(key, 0):
             return
-        self._heard[key], self._newest_ms = time_ms, max(self._newest_ms, time_ms)
+        self._heard[key] = time_ms
+        if time_ms > self._newest_ms:
+            self._newest_ms, self._newest_at = time_ms, self._clock()
         for row, carried in zip(report["positions"], report.get("carried", ()), strict=False):
             topic, number, position, end = row
             kept = self._kept.setdefault(TopicPartition(topic, number), _Kept())
@@ -69,22 +74,36 @@ class Loads:
             samples.pop()
         samples.append((sample, kept.bytes))
 
-    def read(self, lanes: Mapping[TopicPartition, int], helpless: Collection[TopicPartition]) -> list[Load]:
+    def read(
+        self, lanes: Mapping[TopicPartition, int], helpless: Collection[TopicPartition], span_s: float
+    ) -> list[Load]:
         """What is known of each partition; `helpless` are those that more lanes would not help."""
-        return [self._load(tp, lane, tp not in helpless) for tp, lane in lanes.items()]
+        now_ms = self._newest_ms + round((self._clock() - self._newest_at) * 1000)
+        return [self._load(tp, lane, tp not in helpless, now_ms, span_s) for tp, lane in lanes.items()]
 
-    def _load(self, tp: TopicPartition, lane: int, may_need: bool) -> Load:
+    def _load(self, tp: TopicPartition, lane: int, may_need: bool, now_ms: int, span_s: float) -> Load:
         kept = self._kept.get(tp)
-        if kept is None or len(kept.samples) < 2:
+        if kept is None or not kept.samples:
             return Load(tp, lane, 0.0, 0.0)
-        (first, before), (last, after) = kept.samples[0], kept.samples[-1]
-        seconds = max(0.001, (self._newest_ms - first.time_ms) / 1000)
+        seen = _within(kept.samples, now_ms, span_s)
+        (first, before), (last, after) = seen[0], seen[-1]
         if last.position > first.position:
             kept.per_offset = (after - before) / (last.position - first.position)
-        now = Sample(max(self._newest_ms, last.time_ms), last.position, last.end)
-        found = course([*(sample for sample, _ in kept.samples), now])
+        found = course([sample for sample, _ in seen])
         wanted = kept.per_offset * (found.written_per_s + last.lag / SOON_S)
-        return Load(tp, lane, (after - before) / seconds, wanted, may_need and _is_in_need(found))
+        carried = (after - before) * 1000 / max(1, last.time_ms - first.time_ms)
+        return Load(tp, lane, carried, wanted, may_need and _is_in_need(found))
+
+
+def _within(samples: collections.deque[tuple[Sample, int]], now_ms: int, span_s: float) -> list[tuple[Sample, int]]:
+    """The window that ends now: what was said last before it began held then, and what was said last holds now."""
+    began = now_ms - round(span_s * 1000)
+    seen = [each for each in samples if each[0].time_ms > began]
+    if len(seen) < len(samples):
+        sample, size = samples[-len(seen) - 1]
+        seen.insert(0, (sample._replace(time_ms=began), size))
+    sample, size = seen[-1]
+    return [*seen, (sample._replace(time_ms=max(now_ms, sample.time_ms)), size)]
 
 
 def _is_in_need(found: Course) -> bool:

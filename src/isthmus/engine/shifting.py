@@ -67,7 +67,7 @@ class Shifting:
             after_s=growth.after_seconds,
             shrink_after_s=growth.shrink_after_seconds,
         )
-        loads = self.loads.read(driver.roster.lanes, self._helpless())
+        loads = self.loads.read(driver.roster.lanes, self._helpless(), growth.after_seconds)
         futile = self._mind.futile_until
         self._mind, step = think(self._mind, time.monotonic(), loads, lanes, limits)
         if self._mind.futile_until > futile:
