@@ -37,6 +37,7 @@ from isthmus.cli.run import run
 from isthmus.cli.size import size
 from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
+from isthmus.cli.torture import torture
 from isthmus.cli.verify import verify
 from isthmus.errors import IsthmusError
 
@@ -73,6 +74,7 @@ app.command()(consume)
 app.command()(explain)
 app.command()(demo)
 app.command()(drill)
+app.command()(torture)
 app.command()(bench)
 app.command()(size)
 app.add_typer(config.app, name="config")

@@ -45,8 +45,8 @@ def drill(
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the outcome.")] = Output.text,
 ) -> None:
     """Rehearse failover and failback between two real clusters, and prove what clients lost or read again."""
-    _refuse_unwritable(report, picture)
-    _require_reader()
+    refuse_unwritable(report, picture)
+    require_reader()
     from isthmus.drill.carrying import Ferry
     from isthmus.drill.outcome import outcome_of
     from isthmus.drill.picture import picture as drawn
@@ -86,14 +86,14 @@ def _tell(console: Console, event: Event) -> None:
     console.print(Text.assemble((f"{event.at:6.1f} s  ", "dim"), event.text), soft_wrap=True)
 
 
-def _refuse_unwritable(*files: Path | None) -> None:
+def refuse_unwritable(*files: Path | None) -> None:
     """Before a drill of minutes, not after it."""
     for file in files:
         if file is not None and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK)):
             raise ConfigError(f"{file} cannot be written", hint="name a file in a folder that exists")
 
 
-def _require_reader() -> None:
+def require_reader() -> None:
     if importlib.util.find_spec("confluent_kafka") is None:
         raise MachineError("confluent_kafka is not installed", hint="pip install 'isthmus[lab]'", code="EXTRAS")
 

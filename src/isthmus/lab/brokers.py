@@ -37,13 +37,19 @@ _PORTS = range(20_000, 32_000)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """One door of every broker; `properties` are set for this listener only. `advertised`: the host to tell clients,
-    in which `{node}` is the broker's number; `bound`: the address to listen on."""
+    in which `{node}` is the broker's number; `told`: the ports to tell them, of each broker in turn, in place of its
+    own; `bound`: the address to listen on."""
 
     name: str = "PLAINTEXT"
     protocol: str = "PLAINTEXT"
     advertised: str = HOST
     bound: str = HOST
+    told: tuple[int, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def told_at(self, node: Node) -> str:
+        port = self.told[node.id - 1] if self.told else node.ports[self.name]
+        return f"{self.name}://{self.advertised}:{port}".replace("{node}", str(node.id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +163,8 @@ def _own(spec: ClusterSpec, node: Node) -> dict[str, str]:
 def _doors(spec: ClusterSpec, node: Node) -> dict[str, str]:
     doors = [f"{each.name}://{each.bound}:{node.ports[each.name]}" for each in spec.listeners]
     protocols = [f"{each.name}:{each.protocol}" for each in spec.listeners]
-    told = [f"{e.name}://{e.advertised}:{node.ports[e.name]}".replace("{node}", str(node.id)) for e in spec.listeners]
     found = {
-        "advertised.listeners": ",".join(told),
+        "advertised.listeners": ",".join(each.told_at(node) for each in spec.listeners),
         "inter.broker.listener.name": spec.listeners[0].name,
     }
     for each in spec.listeners:

@@ -1,0 +1,93 @@
+"""`isthmus torture`: faults of every kind against a flow in the lab, and a proof that nothing was lost or doubled."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from isthmus.cli.drill import refuse_unwritable, require_reader
+from isthmus.cli.render import Output
+from isthmus.errors import ConfigError, ProofError
+
+if TYPE_CHECKING:
+    from isthmus.torture.kinds import Kind
+    from isthmus.torture.outcome import Outcome
+
+
+def torture(
+    minutes: Annotated[float, typer.Option(min=0.1, help="How long faults are injected.")] = 10.0,
+    faults: Annotated[int, typer.Option(min=1, help="How many at the most.")] = 100_000,
+    seed: Annotated[int | None, typer.Option(help="Repeat the schedule of this seed.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Kinds that have this in their name; may be repeated.")] = None,
+    rate: Annotated[int, typer.Option(min=20, help="Records per second that are written meanwhile.")] = 400,
+    lanes: Annotated[int, typer.Option(min=1, help="Lanes of the flow.")] = 2,
+    list_kinds: Annotated[bool, typer.Option("--list", help="Only name the kinds of faults.")] = False,
+    report: Annotated[Path | None, typer.Option(help="Write all figures to this file, as JSON.")] = None,
+    output: Annotated[Output, typer.Option("-o", "--output", help="How to print the outcome.")] = Output.text,
+) -> None:
+    """Torture a flow between two real clusters: kill, halt, cut, slow and move everything, and prove the result."""
+    refuse_unwritable(report)
+    require_reader()
+    from isthmus.torture.outcome import as_json
+    from isthmus.torture.stage import Stage
+    from isthmus.torture.storm import Script, Storm
+
+    wanted = _wanted(only or ())
+    if list_kinds:
+        sys.stdout.write("".join(f"{json.dumps(k.name) if output is Output.json else k.name}\n" for k in wanted))
+        return
+    chosen = random.randrange(1 << 31) if seed is None else seed  # noqa: S311 - it is told, to be repeated
+    script = Script(seed=chosen, faults=faults, seconds=60 * minutes, per_second=rate, lanes=lanes)
+    console = Console(stderr=True, highlight=False)
+
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True)
+
+    say(f"seed {chosen}; starting two Kafka clusters of three brokers")
+    with Stage(say) as stage:
+        outcome = Storm(script, stage, wanted, say).rage()
+    found = as_json(outcome)
+    if report is not None:
+        report.write_text(json.dumps(found, indent=1) + "\n")
+    if output is Output.json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        _show(outcome, found)
+    if not outcome.proven:
+        raise ProofError(
+            "; ".join(outcome.faults),
+            where=f"torture with seed {chosen}",
+            hint=f"repeat it by --seed {chosen}, and please report it",
+        )
+
+
+def _wanted(words: list[str] | tuple[str, ...]) -> list[Kind]:
+    from isthmus.torture.kinds import kinds
+
+    found = [kind for kind in kinds() if not words or any(word in kind.name for word in words)]
+    if not found:
+        raise ConfigError(f"no kind of fault has {' or '.join(words)} in its name", hint="isthmus torture --list")
+    return found
+
+
+def _show(outcome: Outcome, found: dict[str, object]) -> None:
+    table = Table(title="Torture", title_justify="left", box=None)
+    table.add_column("fault", no_wrap=True)
+    for name in ("times", "median s", "worst s"):
+        table.add_column(name, justify="right")
+    for row in outcome.rows():
+        table.add_row(row.kind, str(row.times), f"{row.median_s:.1f}", f"{row.worst_s:.1f}")
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        f"{found['injected']} faults, {outcome.records:,} records: {found['lost']} lost, {found['duplicated']} "
+        f"duplicated, {found['reordered']} reordered, {found['altered']} altered",
+        soft_wrap=True,
+    )

@@ -1,0 +1,237 @@
+"""Every kind of fault that a storm knows: what is done, and how it is undone.
+
+A kind is a generator: what stands before its `yield` is the fault, what stands behind it is the healing; an `outage`
+cannot be survived while it lasts, so recovery counts from its end, and from its beginning otherwise. What must stay
+true: a fault is undone whatever happens meanwhile, and none needs a person. Which one comes when is left to `storm`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import psutil
+
+from isthmus.errors import MachineError
+from isthmus.lab import admin
+from isthmus.lab.brokers import java_command
+from isthmus.lab.jars import KAFKA
+from isthmus.lab.network import Weather
+from isthmus.torture.load import patiently
+from isthmus.torture.program import Program
+from isthmus.torture.stage import BROKERS, EAST, TOPICS, TRANSACTION_S, WEST, Stage
+
+_SIDES = {"source": EAST, "target": WEST}
+_FOUND_S = 60.0
+_TOOL_S = 60.0
+_TRANSACTIONS = "__transaction_state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a fault may lay hands on."""
+
+    stage: Stage
+    program: Program
+    dice: random.Random
+
+
+Deed = Callable[[Scene], Iterator[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of fault. `hold_s`: how long it lasts; 0: it is done at once."""
+
+    name: str
+    deed: Deed
+    hold_s: float = 0.0
+    outage: bool = False
+
+
+# --- the program -------------------------------------------------------------------------------
+
+
+def _one_of(scene: Scene, found: Callable[[], Sequence[psutil.Process]], what: str) -> psutil.Process:
+    """A process of the program; one that has just been killed comes back."""
+    if not patiently(found, _FOUND_S):
+        raise MachineError(f"the program has no {what}:\n{scene.program.tail()}", code="TORTURE")
+    return scene.dice.choice(list(found()))
+
+
+def _killed(scene: Scene, part: str) -> Iterator[None]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        _one_of(scene, _part(scene, part), part).kill()
+    yield
+
+
+def _halted(scene: Scene, part: str) -> Iterator[None]:
+    """Stopped, as a machine that swaps or a virtual one that moves, and set free again: a zombie."""
+    process = _one_of(scene, _part(scene, part), part)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGCONT)
+
+
+def _part(scene: Scene, part: str) -> Callable[[], Sequence[psutil.Process]]:
+    program = scene.program
+    parts: dict[str, Callable[[], Sequence[psutil.Process]]] = {
+        "worker": program.workers,
+        "daemon": program.daemons,
+        "JVM": program.jvms,
+        "program": lambda: [program.driver],
+    }
+    return parts[part]
+
+
+def _taken_over(scene: Scene) -> Iterator[None]:
+    scene.program.replace()
+    yield
+
+
+# --- brokers -----------------------------------------------------------------------------------
+
+
+def _broker_killed(scene: Scene, side: str) -> Iterator[None]:
+    yield from _dead_for_a_while(scene, side, scene.dice.randint(1, BROKERS))
+
+
+def _dead_for_a_while(scene: Scene, side: str, node: int) -> Iterator[None]:
+    scene.stage[side].kill(node)
+    try:
+        yield
+    finally:
+        scene.stage[side].restart(node)
+
+
+def _coordinator_killed(scene: Scene) -> Iterator[None]:
+    """The broker that leads a partition of the target's transactions."""
+    topics = admin.client(scene.stage[WEST].bootstrap).list_topics(_TRANSACTIONS, timeout=_TOOL_S).topics
+    leaders = sorted({each.leader for each in topics[_TRANSACTIONS].partitions.values() if each.leader > 0})
+    yield from _dead_for_a_while(scene, WEST, scene.dice.choice(leaders or [1]))
+
+
+def _broker_halted(scene: Scene, side: str) -> Iterator[None]:
+    cluster, node = scene.stage[side], scene.dice.randint(1, BROKERS)
+    cluster.signal(node, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        cluster.signal(node, signal.SIGCONT)
+        cluster.wait_ready()
+
+
+def _rolled(scene: Scene, side: str) -> Iterator[None]:
+    """Every broker in turn, in good order, as for an upgrade."""
+    cluster = scene.stage[side]
+    for node in cluster.brokers:
+        cluster.shut_down(node)
+        cluster.restart(node)
+        time.sleep(1)
+    yield
+
+
+def _moved(scene: Scene, side: str, replicas: int) -> Iterator[None]:
+    """Replicas of all topics to brokers by the dice: leaders move, with fewer replicas data do as well."""
+    cluster = scene.stage[side]
+    names = [scene.stage.copy(name) if side == WEST else name for name in TOPICS]
+    places = [
+        {"topic": name, "partition": each, "replicas": scene.dice.sample(range(1, BROKERS + 1), replicas)}
+        for name, count in zip(names, TOPICS.values(), strict=True)
+        for each in range(count)
+    ]
+    file = scene.stage.folder / f"move-{side}.json"
+    file.write_text(json.dumps({"version": 1, "partitions": places}))
+    words = "--bootstrap-server", cluster.bootstrap, "--reassignment-json-file", str(file), "--execute"
+    _tool("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *words)
+    election = "--bootstrap-server", cluster.bootstrap, "--election-type", "preferred", "--all-topic-partitions"
+    _tool("org.apache.kafka.tools.LeaderElectionCommand", *election)
+    yield
+
+
+def _limited(scene: Scene, side: str, quota: str) -> Iterator[None]:
+    """A quota for everybody who has no other, so for writers or readers of that cluster too."""
+    words = [
+        "--bootstrap-server",
+        scene.stage[side].bootstrap,
+        "--alter",
+        "--entity-type",
+        "clients",
+        "--entity-default",
+    ]
+    _tool("org.apache.kafka.tools.ConfigCommand", *words, "--add-config", f"{quota}=40000")
+    try:
+        yield
+    finally:
+        _tool("org.apache.kafka.tools.ConfigCommand", *words, "--delete-config", quota)
+
+
+def _tool(name: str, *words: str) -> None:
+    """One of Kafka's own."""
+    command = java_command(KAFKA, name, *words, heap_mb=128, flags=("-XX:TieredStopAtLevel=1",), tools=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_S, check=False)  # noqa: S603 - Kafka's
+    if done.returncode:
+        raise MachineError(f"{name}: {(done.stderr or done.stdout).strip()[-400:]}", code="TORTURE")
+
+
+# --- the network -------------------------------------------------------------------------------
+
+
+def _weathered(scene: Scene, side: str, weather: Weather) -> Iterator[None]:
+    scene.stage.weather(side, weather)
+    try:
+        yield
+    finally:
+        scene.stage.weather(side)
+
+
+_WEATHERS: dict[str, tuple[Weather, float, bool]] = {
+    "cut off": (Weather(cut=True), 3.0, True),
+    "silent": (Weather(silent=True), 10.0, True),
+    "far away": (Weather(delay_s=0.15), 6.0, False),
+    "on a slow link": (Weather(bytes_per_s=200_000), 6.0, False),
+    "reset again and again": (Weather(reset_after=200_000), 6.0, False),
+    "in slices of a byte": (Weather(slice=1), 3.0, True),
+}
+
+
+def kinds() -> tuple[Kind, ...]:
+    """All of them, in a fixed order."""
+    found = [
+        Kind(name="worker killed", deed=partial(_killed, part="worker")),
+        Kind(name="daemon of workers killed", deed=partial(_killed, part="daemon")),
+        Kind(name="Spark's JVM killed", deed=partial(_killed, part="JVM")),
+        Kind(name="program killed", deed=partial(_killed, part="program")),
+        Kind(name="worker halted", deed=partial(_halted, part="worker"), hold_s=1.5 * TRANSACTION_S, outage=True),
+        Kind(name="program halted", deed=partial(_halted, part="program"), hold_s=1.5 * TRANSACTION_S, outage=True),
+        Kind(name="second program takes over", deed=_taken_over),
+        Kind(name="target's coordinator killed", deed=_coordinator_killed, hold_s=2.0),
+        Kind(
+            name="target: quota", deed=partial(_limited, side=WEST, quota="producer_byte_rate"), hold_s=6.0, outage=True
+        ),
+        Kind(
+            name="source: quota", deed=partial(_limited, side=EAST, quota="consumer_byte_rate"), hold_s=6.0, outage=True
+        ),
+    ]
+    for word, side in _SIDES.items():
+        found += [
+            Kind(name=f"{word}: broker killed", deed=partial(_broker_killed, side=side), hold_s=2.0),
+            Kind(name=f"{word}: broker halted", deed=partial(_broker_halted, side=side), hold_s=8.0, outage=True),
+            Kind(name=f"{word}: rolling restart", deed=partial(_rolled, side=side), outage=True),
+            Kind(name=f"{word}: leaders move", deed=partial(_moved, side=side, replicas=BROKERS)),
+        ]
+        for name, (weather, hold_s, outage) in _WEATHERS.items():
+            deed = partial(_weathered, side=side, weather=weather)
+            found.append(Kind(name=f"{word}: {name}", deed=deed, hold_s=hold_s, outage=outage))
+    return tuple(found)

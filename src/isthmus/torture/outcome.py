@@ -1,0 +1,114 @@
+"""What a storm left: each fault with its recovery, what the oracle found, what the program used.
+
+Pure values and how they are put together. The words of the table are those of `docs/guarantees.md`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isthmus.lab.oracle import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blow:
+    """One fault. `recovered_s`: until every partition had a record that was written after it, -1: never."""
+
+    kind: str
+    at: float  # seconds since the storm began
+    recovered_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What the program held on to at one moment, over all its processes."""
+
+    at: float
+    bytes: int
+    files: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """All faults of one kind."""
+
+    kind: str
+    times: int
+    median_s: float
+    worst_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A storm. `missing` and `again` were seen by the reader that ran all along."""
+
+    seed: int
+    seconds: float
+    blows: tuple[Blow, ...]
+    verdicts: tuple[Verdict, ...]
+    missing: int
+    again: int
+    starts: int
+    uses: tuple[Use, ...]
+    faults: tuple[str, ...]  # what went wrong, in words; empty: nothing
+
+    @property
+    def proven(self) -> bool:
+        return not self.faults
+
+    @property
+    def records(self) -> int:
+        return sum(each.records for each in self.verdicts)
+
+    def rows(self) -> tuple[Row, ...]:
+        by_kind: dict[str, list[float]] = {}
+        for blow in self.blows:
+            by_kind.setdefault(blow.kind, []).append(blow.recovered_s)
+        return tuple(
+            Row(kind=kind, times=len(each), median_s=statistics.median(each), worst_s=max(each))
+            for kind, each in sorted(by_kind.items())
+        )
+
+
+def wrongs(verdicts: Sequence[Verdict], missing: int, again: int, told: Sequence[str]) -> list[str]:
+    """What must not be, in words."""
+    found = [f"{each.topic}: {each.first_difference}" for each in verdicts if not each.equal]
+    if missing:
+        found.append(f"a reader missed {missing} records: {told[0]}")
+    if again:
+        found.append(f"a reader saw {again} records twice or out of order: {told[0]}")
+    return found
+
+
+def as_json(outcome: Outcome) -> dict[str, object]:
+    """The documented form (docs/json-output.md)."""
+    return {
+        "proven": outcome.proven,
+        "faults": list(outcome.faults),
+        "seed": outcome.seed,
+        "seconds": round(outcome.seconds, 1),
+        "injected": len(outcome.blows),
+        "records": outcome.records,
+        "lost": sum(each.lost for each in outcome.verdicts),
+        "duplicated": sum(each.duplicated for each in outcome.verdicts),
+        "reordered": sum(each.reordered for each in outcome.verdicts),
+        "altered": sum(each.altered + each.foreign for each in outcome.verdicts),
+        "reader": {"missing": outcome.missing, "again": outcome.again},
+        "starts": outcome.starts,
+        "kinds": [
+            {
+                "kind": r.kind,
+                "times": r.times,
+                "median_seconds": round(r.median_s, 2),
+                "worst_seconds": round(r.worst_s, 2),
+            }
+            for r in outcome.rows()
+        ],
+        "uses": [
+            {"at": round(use.at, 1), "bytes": use.bytes, "files": use.files, "threads": use.threads}
+            for use in outcome.uses
+        ],
+    }

@@ -1,0 +1,156 @@
+"""A storm: faults by a seeded schedule against a flow under load, and the proof afterwards.
+
+What must stay true: the schedule is a function of the seed; each kind comes as often as any other, in an order that the
+dice chose; one fault is over, and recovered from, before the next comes. A fault that is not recovered from in time
+ends the storm, with what the program said last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from isthmus.errors import MachineError
+from isthmus.lab.oracle import Verdict, compare
+from isthmus.torture.kinds import Kind, Scene
+from isthmus.torture.load import Reader, TransactionalWriter, Writer, patiently
+from isthmus.torture.outcome import Blow, Outcome, Use, wrongs
+from isthmus.torture.program import Program
+from isthmus.torture.stage import EAST, PLAIN, TOPICS, TRANSACTIONS, WEST, Stage
+
+_BEGIN_S, _RECOVER_S, _DRAIN_S = 180.0, 180.0, 300.0
+_CALM_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """How long, how hard, by which dice. It ends after `faults`, or when `seconds` have passed."""
+
+    seed: int
+    faults: int
+    seconds: float
+    per_second: int
+    lanes: int
+
+
+def schedule(kinds: Sequence[Kind], seed: int) -> Iterator[Kind]:
+    """Endless: all kinds in the order of the dice, then all again in another."""
+    dice = random.Random(seed)  # noqa: S311 - it is to be repeatable
+    for _ in itertools.count():
+        yield from dice.sample(kinds, len(kinds))
+
+
+class Storm:
+    """One run of it on a stage that stands."""
+
+    def __init__(self, script: Script, stage: Stage, kinds: Sequence[Kind], say: Callable[[str], None]) -> None:
+        self._script, self._stage, self._say = script, stage, say
+        self._schedule = schedule(kinds, script.seed)
+        source = stage[EAST].bootstrap
+        self._writers: list[Writer] = [
+            Writer(source, PLAIN, TOPICS[PLAIN], script.per_second),
+            TransactionalWriter(source, TRANSACTIONS, TOPICS[TRANSACTIONS], script.per_second // 2),
+        ]
+        copies = {stage.copy(writer.topic): writer for writer in self._writers}
+        partitions = {stage.copy(topic): count for topic, count in TOPICS.items()}
+        self._reader = Reader(stage[WEST].bootstrap, copies, partitions)
+        self._began = time.monotonic()
+        self._blows: list[Blow] = []
+        self._uses: list[Use] = []
+        self._trouble: list[str] = []
+
+    def rage(self) -> Outcome:
+        program = Program(self._stage.flow_file(), self._stage.folder / "program.log", self._script.lanes)
+        self._reader.start()
+        for writer in self._writers:
+            writer.start()
+        try:
+            self._blow(program)
+            verdicts = self._calm_down(program)
+        finally:
+            code = program.stop()
+            self._reader.stop()
+        if code:
+            self._trouble.append(f"the program ended with status {code}:\n{program.tail()}")
+        return self._outcome(verdicts, program.starts)
+
+    def _blow(self, program: Program) -> None:
+        if not patiently(lambda: not self._reader.behind(1), _BEGIN_S):
+            raise MachineError(f"nothing arrives:\n{program.tail()}", code="TORTURE")
+        self._began = time.monotonic()
+        scene = Scene(stage=self._stage, program=program, dice=random.Random(self._script.seed))  # noqa: S311
+        for kind in itertools.islice(self._schedule, self._script.faults):
+            if time.monotonic() - self._began > self._script.seconds or not self._strike(kind, scene):
+                return
+            time.sleep(_CALM_S)
+
+    def _strike(self, kind: Kind, scene: Scene) -> bool:
+        """One fault, healed and recovered from; False: the storm ends here."""
+        at, marked = time.monotonic() - self._began, time.monotonic_ns()
+        with contextlib.contextmanager(kind.deed)(scene):
+            time.sleep(kind.hold_s)
+        marked = time.monotonic_ns() if kind.outage else marked
+        recovered = patiently(lambda: not self._reader.behind(marked), _RECOVER_S)
+        seconds = (time.monotonic_ns() - marked) / 1e9 if recovered else -1.0
+        self._blows.append(Blow(kind=kind.name, at=at, recovered_s=seconds))
+        self._uses.append(_use_of(scene.program, at))
+        self._say(f"{len(self._blows):4d}  {kind.name}: {f'{seconds:.1f} s' if recovered else 'NOT RECOVERED'}")
+        if not recovered:
+            late = ", ".join(f"{topic}-{each}" for topic, each in self._reader.behind(marked))
+            self._trouble.append(f"{kind.name}: not recovered in {_RECOVER_S:.0f} s: {late}\n{scene.program.tail()}")
+        return recovered and not self._reader.slips.any and self._reader.error is None
+
+    def _calm_down(self, program: Program) -> list[Verdict]:
+        """Writers end, everything arrives, and the oracle reads both sides."""
+        for writer in self._writers:
+            writer.stop()
+            if writer.failed is not None:
+                self._trouble.append(f"writer of {writer.topic}: {writer.failed}")
+        marked = time.monotonic()
+        self._say("the storm is over: everything has to arrive, then both sides are compared")
+        verdicts = self._compared()
+        while not all(each.equal for each in verdicts) and time.monotonic() - marked < _DRAIN_S:
+            if any(each.duplicated or each.reordered or each.altered or each.foreign for each in verdicts):
+                break
+            time.sleep(_CALM_S)
+            verdicts = self._compared()
+        return verdicts
+
+    def _compared(self) -> list[Verdict]:
+        east, west = self._stage[EAST].bootstrap, self._stage[WEST].bootstrap
+        return [compare(east, topic, west, self._stage.copy(topic)) for topic in TOPICS]
+
+    def _outcome(self, verdicts: Sequence[Verdict], starts: int) -> Outcome:
+        slips = self._reader.slips
+        wrong = [*self._trouble, *wrongs(verdicts, slips.missing, slips.again, slips.told)]
+        if self._reader.error is not None:
+            wrong.append(f"the reader ended: {self._reader.error}")
+        return Outcome(
+            seed=self._script.seed,
+            seconds=time.monotonic() - self._began,
+            blows=tuple(self._blows),
+            verdicts=tuple(verdicts),
+            missing=slips.missing,
+            again=slips.again,
+            starts=starts,
+            uses=tuple(self._uses),
+            faults=tuple(wrong),
+        )
+
+
+def _use_of(program: Program, at: float) -> Use:
+    found = [0, 0, 0]
+    for process in program.family():
+        with contextlib.suppress(psutil.Error):
+            found = [
+                found[0] + process.memory_info().rss,
+                found[1] + process.num_fds(),
+                found[2] + process.num_threads(),
+            ]
+    return Use(at=at, bytes=found[0], files=found[1], threads=found[2])
