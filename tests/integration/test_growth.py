@@ -12,12 +12,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from tests.crossing import QUICK, Crossing
-from tests.integration.sources import Pair, Stream
+from tests.integration.sources import Pair, Stream, read
 
+from isthmus.engine import control
 from isthmus.engine.track import Track
 from isthmus.engine.writer import Writer
-from isthmus.model import Growth
+from isthmus.model import Cluster, Growth
 from isthmus.observe.status import FlowStatus
+from isthmus.wire.cluster import Client
+from isthmus.wire.journal import Journal
+from isthmus.wire.records import Record
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -65,3 +69,26 @@ def test_lanes_come_with_a_load_step_and_go_when_it_is_over(pair: Pair, distance
     pair.proven(topic, stream.written)
     pair.proven(idle, 2)
     assert last.stopped == ()
+
+
+def test_positions_of_very_many_partitions_fit_into_a_record_of_the_control_topic(pair: Pair) -> None:
+    """More than a topic takes uncompressed: 1 MB, by default."""
+    topic = pair.topic("control")
+    positions = [[f"orders.{number % 100:04d}", number // 100, number * 7_919 % 10**9] for number in range(60_000)]
+
+    async def kept() -> Record:
+        client = Client(Cluster(alias="east", bootstrap=tuple(pair.source.bootstrap.split(","))))
+        try:
+            await client.start()
+            await client.refresh([topic])
+            journal = Journal(client, topic)
+            await control.write(journal, {"snapshot": {"positions": positions}})
+            (record,) = await journal.read(0, await journal.end())
+            return record
+        finally:
+            client.close()
+
+    record = asyncio.run(kept())
+    assert len(record.value or b"") > 1_500_000
+    assert control.decode(record) == ("snapshot", {"positions": positions})
+    assert [value for _, _, value in read(pair.source.bootstrap, topic)] == [record.value], "by another reader, too"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 import time
 import uuid
 from collections.abc import Callable
@@ -18,15 +19,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from isthmus.engine import control
+from isthmus.engine.driver import SHOWING
 from isthmus.engine.loads import Loads
 from isthmus.engine.orders import Assignment, Order, for_travel
 from isthmus.engine.scene import Scene
 from isthmus.model import NO_ID, Cluster, Flow, Growth, TopicPartition
 from isthmus.sizing.constants import Constants
 from isthmus.sizing.needs import Load, size, touches_per_s
+from isthmus.wire.journal import packed
 from isthmus.wire.transaction import Identity
 
-_SAMPLE = 1_000  # partitions
+_SAMPLE = 6_000  # partitions: enough that a snapshot of them is compressed, as a large one is
+_COMPARED_S_PER_MB = 0.001  # both clusters' metadata, compared byte by byte when nothing changed; not measured
 _METADATA_BYTES = 50  # of a partition in an answer of a broker: three replicas, in sync
 _REFRESH_S = 3.0
 _LINKS = 4  # of a lane beside fetching: produce, control, coordinator, index
@@ -51,6 +55,7 @@ class Weights:
     snapshot_bytes: float
     order_bytes: float
     heard_s: float  # CPU of the driver, for one row of a report
+    shown_s: float  # and for one row of its picture of the flow, about three times a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +138,9 @@ def scaled(constants: Constants, weights: Weights, gb_per_s: float, partitions: 
         record_mb=max(share * weights.snapshot_bytes, share / need.lanes * weights.report_bytes) / 1e6,
         reported_mb_per_s=reported,
         heard_mb_per_s=reported * (need.lanes + 1),
-        driver_cores=share * weights.heard_s + 2 * metadata * 1e6 / 1e9 / _REFRESH_S,
+        driver_cores=share * weights.heard_s
+        + min(SHOWING, 3 * share * weights.shown_s)
+        + 2 * metadata * _COMPARED_S_PER_MB / _REFRESH_S,
         metadata_mb=metadata,
         order_mb=share / need.lanes * weights.order_bytes / 1e6,
         transactions_per_s=need.transactions_per_s * flows,
@@ -156,14 +163,18 @@ def _broken(one: Scaled, lanes: int) -> list[str]:
 
 def weigh() -> Weights:
     partitions = [TopicPartition(f"orders.{number % 50:04d}", number // 50) for number in range(_SAMPLE)]
-    report = _report(partitions)
-    snapshot = {"positions": [[tp.topic, tp.partition, 123_456_789] for tp in partitions]}
-    snapshot |= {"epochs": [[tp.topic, tp.partition, "5@123400000"] for tp in partitions]}
+    report, dice = _report(partitions), random.Random(3)
+    offsets = [(tp, dice.randrange(10**9)) for tp in partitions]
+    snapshot = {"positions": [[tp.topic, tp.partition, at] for tp, at in offsets]}
+    snapshot |= {"epochs": [[tp.topic, tp.partition, f"5@{at * 9 // 10}"] for tp, at in offsets]}
+    scene = Scene(_flow(), lambda _: None)
+    scene.set_partitions(dict.fromkeys(partitions, 0))
     return Weights(
         report_bytes=len(control.encode("status/0", report)[1] or b"") / _SAMPLE,
-        snapshot_bytes=len(control.encode("snapshot", snapshot)[1] or b"") / _SAMPLE,
+        snapshot_bytes=len(packed([control.encode("snapshot", snapshot)], 0).payload) / _SAMPLE,
         order_bytes=len(pickle.dumps(for_travel(_order(partitions)))) / _SAMPLE,
         heard_s=_timed(lambda: _hear(report)) / _SAMPLE,
+        shown_s=_timed(lambda: scene.show("running")) / _SAMPLE,
     )
 
 
@@ -180,15 +191,12 @@ def _report(partitions: list[TopicPartition]) -> dict[str, Any]:
 
 
 def _hear(report: dict[str, Any]) -> None:
-    """All that a driver does with a report: read it, show it, measure loads by it."""
+    """All that a driver does with a report: read it, note it, measure loads by it."""
     scene, loads = Scene(_flow(), lambda _: None), Loads()
     value = json.loads(json.dumps(report))
     scene._lanes[0].order = "o"
     scene.lane_reported(0, value)
-    scene.set_partitions({TopicPartition(row[0], row[1]): 0 for row in value["positions"]})
     loads.heard("status/0", value, 1, 10.0)
-    for _ in range(3):  # shown about three times a second
-        scene.show("running")
 
 
 def _order(partitions: list[TopicPartition]) -> Order:

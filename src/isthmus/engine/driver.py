@@ -39,6 +39,7 @@ from isthmus.wire.journal import Journal
 
 _SNAPSHOT_EVERY_S = 60.0
 _RETRY_REFUSED_EVERY_S = 60.0
+SHOWING = 0.05  # of a core, at most: a picture of very many partitions is drawn less often
 _RETRIED = frozenset({"TARGET_REFUSED", "SOURCE_REFUSED"})  # refusals that an operator may have lifted
 
 
@@ -204,6 +205,7 @@ class Driver:
         refresh_at = time.monotonic() + self.flow.tuning.refresh_seconds
         snapshot_at = time.monotonic() + _SNAPSHOT_EVERY_S
         retry_at = time.monotonic() + _RETRY_REFUSED_EVERY_S
+        show_at = 0.0
         while True:
             try:
                 await self._hear_control()
@@ -224,7 +226,10 @@ class Driver:
             except WireError as error:
                 self.scene.note(f"a cluster does not answer: {error}", once=True)
             self._refuse_halt()
-            self.scene.show("stopping" if self.fleet.stopping.is_set() else "running")
+            if time.monotonic() >= show_at:
+                began = time.thread_time()
+                self.scene.show("stopping" if self.fleet.stopping.is_set() else "running")
+                show_at = time.monotonic() + (time.thread_time() - began) / SHOWING
             await asyncio.sleep(0.3)
 
     async def _keep_record(self) -> None:
