@@ -37,6 +37,7 @@ from isthmus.wire.records import encode_records
 Say = Callable[[str], None]
 _PARTITIONS = 4
 _ROUNDS = 3
+_BATCH_RECORDS = 60
 _TRICKLE_S = 16.0  # half of it is measured
 _PROGRESS = 5_000  # records, to time one
 _SCALE = 0.5  # of a case, at scale 1
@@ -157,7 +158,10 @@ def measure_constants(source: str, target: str, scale: float, say: Say) -> Const
 
 
 def _json(codec: str) -> Case:
-    return replace(CASES["json"], name=f"size-{codec}", codec=codec, partitions=_PARTITIONS)
+    """Of a size that is merged, whatever the codec."""
+    return replace(
+        CASES["json"], name=f"size-{codec}", codec=codec, partitions=_PARTITIONS, batch_records=_BATCH_RECORDS
+    )
 
 
 def one_batch(name: str) -> Case:
@@ -169,19 +173,21 @@ def _solved(copied: Mapping[str, Copied], more: Mapping[str, Copied], rested_mb:
     """Every figure from a difference; what would come out below nothing, by noise, is nothing."""
     fixed, lz4, small, trickle = more["idle"].cpu_s, copied["lz4"], more["small"], more["trickle"]
     transaction = max(0.0, trickle.cpu_s / max(1, trickle.transactions))
+    passed = _net(more["passed"], fixed, transaction) / more["passed"].stored_gb
+
+    def beside(one: Copied) -> float:
+        """What a GB costs beside being passed on."""
+        return (_net(one, fixed, transaction) - one.stored_gb * passed) / one.raw_gb
+
     # Two batch sizes of one codec tell what a batch costs, and what a byte does.
-    ours, theirs = _net(lz4, fixed, transaction), _net(small, fixed, transaction)
-    scarce = lz4.batches / lz4.raw_gb
-    dense = small.batches / small.raw_gb
-    batch = max(0.0, (theirs / small.raw_gb - ours / lz4.raw_gb) / (dense - scarce))
+    scarce, dense = (one.batches / one.raw_gb for one in (lz4, small))
+    batch = max(0.0, (beside(small) - beside(lz4)) / (dense - scarce))
     merged = {
-        codec: round(max(0.1, (_net(one, fixed, transaction) - one.batches * batch) / one.raw_gb), 3)
-        for codec, one in copied.items()
+        codec: round(max(0.0, beside(one) - one.batches / one.raw_gb * batch), 3) for codec, one in copied.items()
     }
-    passed = more["passed"]
     return Constants(
         merged_s_per_gb=merged,
-        passed_s_per_gb=round(_net(passed, fixed, transaction) / passed.stored_gb, 3),
+        passed_s_per_gb=round(passed, 3),
         batch_s=round(batch, 8),
         transaction_s=round(transaction, 6),
         touch_s=round(_progress_s(), 8),
@@ -234,9 +240,9 @@ def _brokers_s() -> float:
 
 _HERE = "isthmus bench --calibrate"
 _ORIGINS: dict[str, Any] = {
-    "merged_s_per_gb": f"{_HERE}: JSON of ~460 B, batches of 90 records, one lane, by codec",
+    "merged_s_per_gb": f"{_HERE}: JSON of ~460 B, batches of 60 records, one lane, by codec",
     "passed_s_per_gb": f"{_HERE}: batches of 64 KB, not compressed",
-    "batch_s": f"{_HERE}: lz4 batches of 12 records against batches of 90",
+    "batch_s": f"{_HERE}: lz4 batches of 12 records against batches of 60",
     "transaction_s": f"{_HERE}: all that driver and lane did for 500 records/s, by transactions",
     "touch_s": f"{_HERE}: a progress record",
     "tls_s_per_gb": "isthmus bench --cases tunnel (tunnel.json): the client's end",

@@ -19,6 +19,7 @@ from isthmus.model import TopicPartition
 
 SOON_S = 60.0  # what waits should be copied by then
 _EASY = 0.5  # share of what lanes can carry that is asked of those that stay
+_SETTLED = 2  # times `after_s`, after lanes came
 _GAIN = 1.1  # so much more must be carried after lanes came
 _MOST_PATIENCE = 8  # times `shrink_after_s`
 _BETTER = {True: 0.98, False: 0.85}  # what a move must make of the heavier lane, at most; by whether lanes came or went
@@ -105,8 +106,9 @@ def _grow(
     mind: Mind, now: float, loads: Sequence[Load], need: Sequence[Load], lanes: int, limits: Limits
 ) -> tuple[Mind, Step | None]:
     waited = now - (now if mind.need_since is None else mind.need_since)
-    if waited < limits.after_s:
-        return mind, None
+    fresh = mind.grown_from is not None and mind.changed_at is not None
+    if waited < limits.after_s or (fresh and now - (mind.changed_at or 0.0) < _SETTLED * limits.after_s):
+        return mind, None  # lanes that came need a moment until it shows what they carry
     why = f"lag of {len(need)} partition{'s' if len(need) > 1 else ''} grew, or would last, for {waited:.0f} s"
     if mind.grown_from is not None and _carried(loads) < _GAIN * mind.grown_from[1]:
         mind = replace(mind, grown_from=None, futile_until=now + limits.shrink_after_s)

@@ -22,8 +22,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 class Constants:
     """Sizes in MB and GB of 10^6 and 10^9 bytes; costs in CPU-seconds of one core."""
 
-    merged_s_per_gb: Mapping[str, float]  # by codec, of records as they were written, in batches below `merge_below`
-    passed_s_per_gb: float  # of batches that pass as they are, stored bytes
+    passed_s_per_gb: float  # of stored bytes, whatever is done with them beside
+    merged_s_per_gb: Mapping[str, float]  # beside that, by codec, of records as they were written: small batches
     batch_s: float  # a batch that is merged with others
     transaction_s: float
     touch_s: float  # a partition in a transaction
@@ -36,7 +36,7 @@ class Constants:
     jvm_mb: float
     latency_p50_ms: float
     latency_p99_ms: float
-    transactions_per_s: float  # of a lane that is kept busy
+    transactions_per_s: float  # of a lane that has little to do
     machine: Mapping[str, Any]
     origins: Mapping[str, str]
 

@@ -85,7 +85,7 @@ def size(load: Load, constants: Constants) -> Need:
     seconds = _latency(load, constants)
     executors = -(-lanes // load.cores_per_executor)
     stored = load.rate * ratio
-    transactions = lanes * constants.transactions_per_s
+    transactions = lanes * transactions_per_s(constants)
     spare = lanes * lane / BUSY - load.rate
     return Need(
         records_per_s=load.rate / load.record,
@@ -111,27 +111,28 @@ def size(load: Load, constants: Constants) -> Need:
     )
 
 
-def cpu_per_gb(load: Load, constants: Constants, lanes: float = 1.0) -> float:
-    """CPU-seconds of so many lanes for a GB of keys and values."""
+def cpu_per_gb(load: Load, constants: Constants, lanes: float = 1.0, busy: float = BUSY) -> float:
+    """CPU-seconds of so many lanes, each this busy, for a GB of keys and values."""
     ratio = constants.ratio[load.codec]
-    batches = 1e9 * ratio / max(load.batch, load.record * ratio)
-    if max(load.batch, load.record * ratio) < _TUNING.merge_below_bytes:
-        copying = constants.merged_s_per_gb[load.codec] + batches * constants.batch_s
-    else:
-        copying = constants.passed_s_per_gb * ratio
+    size = max(load.batch, load.record * ratio)
+    copying = constants.passed_s_per_gb * ratio
+    if size < _TUNING.merge_below_bytes:
+        copying += constants.merged_s_per_gb[load.codec] + 1e9 * ratio / size * constants.batch_s
     secured = (2 * load.tls + load.tunnel) * ratio * constants.tls_s_per_gb
-    return copying + secured + _transacting(load, constants, lanes)
+    commits = lanes * transactions_per_s(constants, busy) * constants.transaction_s
+    touches = touches_per_s(load, constants, busy) * constants.touch_s
+    return copying + secured + 1e9 / load.rate * (commits + touches)
 
 
-def _transacting(load: Load, constants: Constants, lanes: float) -> float:
-    commits = lanes * constants.transactions_per_s * constants.transaction_s
-    return 1e9 / load.rate * (commits + touches_per_s(load, constants) * constants.touch_s)
+def transactions_per_s(constants: Constants, busy: float = BUSY) -> float:
+    """Of one lane: it commits whenever nothing more is ready, so seldom when there always is."""
+    return max(1000 / _TUNING.commit_interval_ms, constants.transactions_per_s * (1 - busy))
 
 
-def touches_per_s(load: Load, constants: Constants) -> float:
+def touches_per_s(load: Load, constants: Constants, busy: float = BUSY) -> float:
     """Each transaction touches the partitions that have something: not more of them than batches came."""
     batches = load.rate * constants.ratio[load.codec] / load.batch
-    return min(load.partitions * constants.transactions_per_s, batches)
+    return min(load.partitions * transactions_per_s(constants, busy), batches)
 
 
 def _by_way(load: Load, ratio: float) -> float:
