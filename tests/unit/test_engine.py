@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from isthmus.engine.intake import take_in
 from isthmus.engine.orders import Assignment
 from isthmus.engine.packing import pack
 from isthmus.engine.refusals import judge_produce
+from isthmus.engine.resting import rest_s
 from isthmus.engine.survey import assign
 from isthmus.engine.track import Track
 from isthmus.model import NO_ID, TopicPartition, Tuning
@@ -115,3 +118,26 @@ def test_a_refused_merge_is_tried_apart_before_the_partition_stops() -> None:
     track = a_track()
     assert judge_produce(track, Landed(TARGET, codes.MESSAGE_TOO_LARGE, -1, -1, "")) is None
     assert track.merging is False
+
+
+def test_a_partition_that_a_moving_target_refuses_again_rests_longer_each_time_and_a_commit_forgets_it() -> None:
+    track = a_track()
+    busy = Landed(track.assignment.target, codes.NOT_ENOUGH_REPLICAS, -1, -1, "")
+    wanted = []
+    for _ in range(2):
+        judge_produce(track, busy)
+        wanted.append(track.is_wanted)
+    assert wanted == [True, False]  # a leader that moves is found by the second try
+    pauses = [rest_s(count) for count in range(40)]
+    assert pauses[:4] == [0, 0, 0.5, 1.0]
+    assert pauses == sorted(pauses)
+    assert max(pauses) == 5.0
+    track.rests_until = 0.0
+    track.commit()
+    judge_produce(track, busy)
+    assert track.is_wanted
+
+
+def test_an_order_that_follows_a_void_one_begins_with_the_rest() -> None:
+    assert Track(dataclasses.replace(a_track().assignment, refusals=1)).is_wanted
+    assert not Track(dataclasses.replace(a_track().assignment, refusals=2)).is_wanted

@@ -48,6 +48,7 @@ class Dispatch:
         self.until: dict[TopicPartition, int] = {}  # where "caught up" lies, when the run ends there
         self.resting: set[TopicPartition] = set()  # refused under the first protocol: out of orders for a while
         self._strikes: dict[TopicPartition, int] = {}  # of partitions that made an order void
+        self._refusals: dict[TopicPartition, int] = {}  # likewise, by a target that was moving
         self._most_records: dict[TopicPartition, int] = {}  # what the target takes in one batch, where that was found
         self._letters: dict[TopicPartition, tuple[tuple[int, str], ...]] = {}  # records on their way to dead letters
         self._ledger_lock = asyncio.Lock()
@@ -173,6 +174,7 @@ class Dispatch:
             offset=self.ledger.positions.get(source, self._roster.start_of(source, view)),
             until=self.until.get(source, -1),
             strikes=self._strikes.get(source, 0),
+            refusals=self._refusals.get(source, 0),
             most_records=self._most_records.get(source, 0),
             mark=self.ledger.marks.get(source, ""),
             epoch=self.ledger.epochs.get(source, ""),
@@ -182,7 +184,7 @@ class Dispatch:
 
     def forget(self, topic: str) -> None:
         """What earlier orders have taught of a topic counts no more."""
-        for known in (self._strikes, self._most_records, self._letters):
+        for known in (self._strikes, self._refusals, self._most_records, self._letters):
             for tp in [tp for tp in known if tp.topic == topic]:
                 del known[tp]
         self.resting = {tp for tp in self.resting if tp.topic != topic}
@@ -193,8 +195,10 @@ class Dispatch:
         self._letters.update(receipt.letters)
         for tp in receipt.positions:
             self._strikes.pop(tp, None)
+            self._refusals.pop(tp, None)
         if receipt.reason == "fenced":
             self._strikes.update(receipt.strikes)
+            self._refusals.update(receipt.refusals)
             self.resting |= {stop.source for stop in receipt.stops}
 
     def _progress_number(self, source: TopicPartition, count: int) -> int:

@@ -220,7 +220,7 @@ class Fetcher:
         now = time.monotonic()
         wants = []
         for tp, track in self._lane.tracks.items():
-            if track.stop is None and self._node(tp) == node and self._paused_until.get(tp, 0) < now:
+            if track.is_wanted and self._node(tp) == node and self._paused_until.get(tp, 0) < now:
                 track.pass_given_up()
                 throttle = self._topics.get(tp.topic)
                 if throttle is not None and throttle.debt_s > 0:
@@ -234,7 +234,7 @@ class Fetcher:
 
     async def _take(self, answer: Fetched) -> None:
         track = self._lane.tracks[answer.tp]
-        if track.stop is not None or answer.offset != track.position:
+        if not track.is_wanted or answer.offset != track.position:
             return  # the track was set back meanwhile: this answer belongs to a past that was given up
         if self._is_from_afar(answer):
             return

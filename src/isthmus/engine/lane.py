@@ -19,10 +19,11 @@ from isthmus.engine.fetcher import Fetcher
 from isthmus.engine.follower import Follower
 from isthmus.engine.offsets.runlog import RunLog
 from isthmus.engine.orders import Order, Receipt
-from isthmus.engine.outbox import Refused
+from isthmus.engine.outbox import Refused, Unreached
 from isthmus.engine.refusals import TOO_LARGE, judge_produce
 from isthmus.engine.register import Register
 from isthmus.engine.resolve.record import stop_key, stop_value
+from isthmus.engine.resting import Rests
 from isthmus.engine.sides import refuse_transformed, unconnected
 from isthmus.engine.sieve import Sieve
 from isthmus.engine.strangers import strange_batches, written_by_others
@@ -110,7 +111,8 @@ class Lane:
     async def _copy(self) -> None:
         fetcher = Fetcher(self)
         runlog = RunLog(Journal(self.target, self.order.flow.index_topic), self._rows, self.follower.note)
-        tasks = [asyncio.ensure_future(fetcher.run()), asyncio.ensure_future(self.follower.run())]
+        rests = Rests(self.target, self._rows, self.follower.note)
+        tasks = [asyncio.ensure_future(each.run()) for each in (fetcher, self.follower, rests)]
         if self.order.flow.keeps_index:
             tasks.append(asyncio.ensure_future(runlog.run()))
         writing = asyncio.ensure_future(self._write_until_end())
@@ -184,6 +186,8 @@ class Lane:
             self._troubles = 0
         except Refused as refused:
             await self._recover(refused)
+        except Unreached as lost:
+            await self._recover(lost.as_refused())
         except BrokerUnreachable:
             await self._recover(None)
         self._last_commit = self._last_saved = time.monotonic()
@@ -278,6 +282,7 @@ class Lane:
             positions={tp: track.committed for tp, track in self.tracks.items()},
             stops=tuple(track.stop for track in self._rows if track.stop is not None),
             strikes={tp: track.strikes for tp, track in self.tracks.items() if track.strikes},
+            refusals={tp: track.refusals for tp, track in self.tracks.items() if track.refusals},
             # Also those that were lifted or done with, for the driver to forget.
             most_records={
                 tp: track.most_records

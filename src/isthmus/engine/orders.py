@@ -30,6 +30,7 @@ class Assignment:
     offset: int  # -1: nothing copied yet, begin at the start of the log
     until: int = -1  # caught up when this source offset is reached; -1: no end
     strikes: int = 0  # refusals by the target that ended earlier orders: above 0, nothing is merged
+    refusals: int = 0  # by a target that was moving: it rests before it is tried again (`resting`)
     most_records: int = 0  # in one batch, where the target found larger ones too large; 0: no limit
     mark: str = ""  # of a batch copied before: the source's log must still hold it (`marks`)
     epoch: str = ""  # of the leader that took the last record copied: the source's log must know it (`reigns`)
@@ -88,6 +89,7 @@ class Receipt:
     detail: str = ""  # what made the order void
     stops: tuple[Stop, ...] = ()
     strikes: Mapping[TopicPartition, int] = field(default_factory=dict)  # refusals that may heal
+    refusals: Mapping[TopicPartition, int] = field(default_factory=dict)  # by a target that was moving
     most_records: Mapping[TopicPartition, int] = field(default_factory=dict)  # limits that were found
     letters: Mapping[TopicPartition, tuple[tuple[int, str], ...]] = field(
         default_factory=dict

@@ -17,7 +17,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple
 
 from isthmus.engine.packing import Packed
-from isthmus.errors import OrderVoid
+from isthmus.errors import BrokerUnreachable, OrderVoid
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.cluster import Client
@@ -38,6 +38,18 @@ class Refused(Exception):
         super().__init__(", ".join(f"{r.tp}: {codes.name(r.error)}" for r in results[:2]) + more)
         self.results = results
         self.pieces = pieces
+
+
+class Unreached(BrokerUnreachable):
+    """A broker was lost; whether it stored these is not known. For one who aborts, that is as good as a refusal."""
+
+    def __init__(self, lost: BrokerUnreachable, parcels: list[Parcel]) -> None:
+        super().__init__(lost.message, where=lost.where, hint=lost.hint)
+        self._parcels = parcels
+
+    def as_refused(self) -> Refused:
+        results = [Landed(parcel.tp, codes.NETWORK_EXCEPTION, -1, -1, "") for parcel in self._parcels]
+        return Refused(results, _pieces(self._parcels))
 
 
 class _Sent(NamedTuple):
@@ -113,6 +125,12 @@ class Outbox:
         return Landed(parcel.tp, codes.UNKNOWN_TOPIC if gone else codes.LEADER_NOT_AVAILABLE, -1, -1, "")
 
     async def _send_to(self, node: int, parcels: list[Parcel]) -> None:
+        try:
+            await self._send_alone_first(node, parcels)
+        except BrokerUnreachable as lost:
+            raise Unreached(lost, parcels) from lost
+
+    async def _send_alone_first(self, node: int, parcels: list[Parcel]) -> None:
         link = await self._client.link(node, "produce")
         if node in self._greeted:
             await self._drain(node, WINDOW - 1)
@@ -140,7 +158,11 @@ class Outbox:
         window = self._windows.get(node, collections.deque())
         while len(window) > leave:
             sent = window.popleft()
-            self._settle_answers(await sent.answer, sent.parcels, busy_allowed=False)
+            try:
+                answer = await sent.answer
+            except BrokerUnreachable as lost:
+                raise Unreached(lost, sent.parcels) from lost
+            self._settle_answers(answer, sent.parcels, busy_allowed=False)
 
     def _settle_answers(self, answer: Answer, parcels: list[Parcel], *, busy_allowed: bool) -> set[TopicPartition]:
         counts = {parcel.tp: parcel.records for parcel in parcels}

@@ -32,6 +32,8 @@ _MAY_HEAL = frozenset(
         codes.UNKNOWN_PRODUCER_ID,
     }
 )
+# Likewise of the source: another replica may have it whole, a broker may be about to fail or to learn of a topic.
+_MAY_BE_READ = frozenset({codes.CORRUPT_MESSAGE, codes.UNKNOWN_SERVER, codes.INCONSISTENT_TOPIC_ID})
 TOO_LARGE = frozenset({codes.MESSAGE_TOO_LARGE, codes.RECORD_LIST_TOO_LARGE})
 _OF_RECORDS = TOO_LARGE | {codes.CORRUPT_MESSAGE, codes.INVALID_RECORD, codes.INVALID_TIMESTAMP}
 _HINTS = {
@@ -51,6 +53,7 @@ def judge_produce(
 ) -> Stop | None:
     """None: try again. Marks the track so that a second try is a different one. `piece` is what was refused."""
     if result.error in codes.MOVING:
+        track.refuse()
         return None
     if piece is not None and result.error in TOO_LARGE and _is_made_smaller(track, result, piece, dead_letters):
         return None
@@ -119,7 +122,7 @@ def judge_fetch(track: Track, fetched: Fetched, *, still_there: bool) -> Stop | 
             hint=f"see `isthmus resolve FILE --topic {source.topic}`",
             lost=(track.committed, -1),
         )
-    if fetched.error == codes.CORRUPT_MESSAGE and track.strikes < _STRIKES:
+    if fetched.error in _MAY_BE_READ and track.strikes < _STRIKES:
         track.strikes += 1
         return None
     return Stop(

@@ -11,12 +11,14 @@ transactions) move `position` without queueing anything.
 from __future__ import annotations
 
 import collections
+import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from isthmus.engine.marks import Mark, mark_of, parse_mark
 from isthmus.engine.orders import Assignment, Stop
 from isthmus.engine.reigns import Reigns, parse_reign
+from isthmus.engine.resting import rest_s
 from isthmus.engine.strangers import Tide
 from isthmus.wire.batch import Batch, Body
 
@@ -59,6 +61,10 @@ class Track:
         self.letters = dict(assignment.letters)  # source offsets that go to the dead letters, and why
         self.given_up = assignment.given_up  # source offsets that are passed over by a decision
         self.strikes = assignment.strikes  # refusals in a row that may heal
+        self.refusals = assignment.refusals  # in a row, by a target that is moving
+        self.rests_until = 0.0  # neither fetched nor written before (`resting`); 0: it does not rest
+        if self.refusals:
+            self.rest()
         self.next_base = -1  # lowest base offset that the target may return next (I9)
         self.tide = Tide()  # whether somebody else writes there
         # Where the source is fetched by name: a batch below `committed`, and those fetched since.
@@ -137,7 +143,7 @@ class Track:
         self.drop_marks()
         self.runs += self._landing
         self._landing = []
-        self.strikes, self.fits = 0, self.most_records
+        self.strikes, self.refusals, self.fits = 0, 0, self.most_records
         if self.letters:
             self.letters = {offset: why for offset, why in self.letters.items() if offset >= self.committed}
 
@@ -153,6 +159,15 @@ class Track:
         self.next_base = -1
         self.tide.forget()
         self.marks.clear()
+
+    def refuse(self) -> None:
+        """The target cannot take it now; the open transaction is given up."""
+        self.refusals += 1
+        self.rest()
+
+    def rest(self) -> None:
+        pause_s = rest_s(self.refusals)
+        self.rests_until = time.monotonic() + pause_s if pause_s else 0.0
 
     def halt(self, stop: Stop) -> None:
         """Stop, and forget everything that is not committed: the open transaction is given up."""
@@ -207,6 +222,11 @@ class Track:
         return self.most_records != given.most_records or any(
             offset not in dict(given.letters) for offset in self.letters
         )
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is fetched now."""
+        return self.stop is None and not self.rests_until
 
     @property
     def caught_up(self) -> bool:

@@ -113,9 +113,10 @@ def _reset(ends: list[Any]) -> None:
 
 
 class Network:
-    """All doors of a lab."""
+    """All doors of a lab. `kind`: what they are made as."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[Door] = Door) -> None:
+        self._kind = kind
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
         self._servers: list[asyncio.Server] = []
@@ -137,7 +138,7 @@ class Network:
         return self._call(self._open())
 
     async def _open(self) -> Door:
-        door = Door(0)
+        door = self._kind(0)
         server = await asyncio.start_server(door.serve, HOST, 0)
         door.port = server.sockets[0].getsockname()[1]
         self._servers.append(server)
