@@ -35,6 +35,7 @@ from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.resolve import resolve
 from isthmus.cli.run import run
+from isthmus.cli.size import size
 from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
 from isthmus.cli.top import top
@@ -81,6 +82,7 @@ app.command()(demo)
 app.command()(drill)
 app.command()(torture)
 app.command()(bench)
+app.command()(size)
 app.add_typer(config.app, name="config")
 app.add_typer(lab.app, name="lab")
 app.add_typer(tunnel.app, name="tunnel")

@@ -33,7 +33,7 @@ def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def error_codes(incomplete: str) -> list[str]:
-    from isthmus.cli.explain import explanations
+    from isthmus.observe.explained import explanations
 
     return sorted({each.code for each in explanations() if each.code.startswith(incomplete.upper())})
 

@@ -107,11 +107,10 @@ def _places(found: FlowHealth) -> list[str]:
     for lane in found.lanes:
         if lane.host and found.state in ("running", "paused"):
             hosts.setdefault(lane.host, []).append(lane.lane)
-    return (
-        ["lanes: " + "; ".join(f"{', '.join(map(str, lanes))} on {host}" for host, lanes in sorted(hosts.items()))]
-        if hosts
-        else []
-    )
+    if not hosts:
+        return []
+    told = "; ".join(f"{', '.join(map(str, lanes))} on {host}" for host, lanes in sorted(hosts.items()))
+    return [f"lanes: {told}" + (f" (up to {found.most_lanes}, as lag asks for)" if found.most_lanes else "")]
 
 
 def _table(rows: list[PartitionHealth], everything: bool) -> Table:

@@ -59,6 +59,7 @@ def pictured(flow: Flow, seen: History, scenery: Scenery) -> FlowHealth:
         throttle=throttled(view, flow.throttle),
         partitions=_Partitions(flow, seen, scenery).all(),
         lanes=_lanes(seen, said, now_ms),
+        most_lanes=flow.lanes if flow.grows else 0,
         gaps=tuple(map(_gap, gaps(view))),
         groups=_groups(flow, said.get("groups") or {}),
         totals=seen.totals(),

@@ -168,6 +168,7 @@ class FlowHealth:
     throttle: int = 0  # bytes per second; 0: none
     partitions: tuple[PartitionHealth, ...] = ()
     lanes: tuple[LaneHealth, ...] = ()
+    most_lanes: int = 0  # that may come with lag; 0: none comes or goes
     gaps: tuple[GapHealth, ...] = ()
     groups: GroupsHealth = GroupsHealth()
     totals: Totals = Totals()
