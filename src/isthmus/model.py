@@ -161,6 +161,15 @@ class Tuning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Lanes that come with lag and go when they are idle, between `least` and the flow's `lanes`."""
+
+    least: int = 0  # lanes that are always there; 0: all of them, and none comes or goes
+    after_seconds: float = 10.0  # of growing lag, until lanes come
+    shrink_after_seconds: float = 300.0  # in which nothing waited, until lanes go
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
     """One direction of replication: everything wanted of it, nothing of how far it got."""
 
@@ -168,7 +177,8 @@ class Flow:
     target: Cluster
     topics: Topics = Topics()
     naming: Naming = Naming()
-    lanes: int = 1
+    lanes: int = 1  # the most, where they come and go
+    growth: Growth = Growth()
     replication_factor: int = -1
     internal_replication_factor: int = -1
     on_gap: str = "stop"  # "stop" | "skip": what to do when retention overtook us
@@ -191,6 +201,24 @@ class Flow:
     @property
     def name(self) -> str:
         return f"{self.source.alias}->{self.target.alias}"
+
+    @property
+    def replicator(self) -> str:
+        """By which kafka-cloud-replicator shows it."""
+        return f"replicator-{self.source.alias}"
+
+    @property
+    def first_lanes(self) -> int:
+        """Lanes that are always there: it begins with these."""
+        return min(self.growth.least, self.lanes) or self.lanes
+
+    @property
+    def grows(self) -> bool:
+        return self.first_lanes < self.lanes and self.transform is None
+
+    def with_all_lanes(self) -> Flow:
+        """None comes or goes."""
+        return replace(self, growth=Growth())
 
     @property
     def progress_topic(self) -> str:

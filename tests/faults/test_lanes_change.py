@@ -1,6 +1,6 @@
 """The number of lanes changes again and again under a running producer, while lanes are lost that are not dead.
 
-What is tested: the fence in `Driver.deal_anew` (and the one before every order, I2). A lost attempt here is the worst
+What is tested: the fence in `Shifting.to` (and the one before every order, I2). A lost attempt here is the worst
 kind: it has read its records, falls asleep before it writes its progress, is given up by the driver, and wakes up when
 its partitions are long with other lanes, deaf to all that was said meanwhile. Without the fence before lanes are dealt
 anew, nobody has fenced the ids of a lane that is no more, and such an attempt commits its records a second time.
@@ -140,10 +140,10 @@ def test_lanes_change_while_lanes_are_lost_and_wake_up_again(
 def _change(crossing: Crossing, losing: Losing, flow: Flow, lost: list[int]) -> None:
     """Lanes are lost in the middle of the change: the driver has shut the gate and waits for them."""
     assert crossing.driver is not None
-    gate = crossing.driver.gate
+    fleet = crossing.driver.fleet
     losing.put_to_sleep(lost)
     changing = crossing.adopt(flow)
-    wait_until(lambda: not gate.is_set(), "the gate is shut")
+    wait_until(lambda: fleet.is_held, "lanes are held")
     losing.lose_all_asleep()
     changing.result(60)
 

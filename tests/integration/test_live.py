@@ -204,5 +204,5 @@ def test_a_partition_that_comes_while_an_order_is_made_does_not_wait_for_the_nex
 
 
 async def _assigned(crossing: Crossing, partition: TopicPartition) -> None:
-    while crossing.driver is None or partition not in crossing.driver._roster.lanes:
+    while crossing.driver is None or partition not in crossing.driver.roster.lanes:
         await asyncio.sleep(0.05)

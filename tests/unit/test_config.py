@@ -10,7 +10,7 @@ import pytest
 from isthmus.config.load import Loaded, load
 from isthmus.config.schema import TuningSpec, json_schema
 from isthmus.errors import ConfigError
-from isthmus.model import Groups, Mm2Topics, Naming, Start, Sync, Topics, Tuning
+from isthmus.model import Groups, Growth, Mm2Topics, Naming, Start, Sync, Topics, Tuning
 
 CLUSTERS = """\
 clusters:
@@ -47,6 +47,7 @@ def test_a_short_file_takes_the_defaults_of_the_model(tmp_path: Path) -> None:
     assert flow.target.bootstrap == ("w:9092",)
     assert (flow.topics, flow.naming, flow.tuning) == (Topics(), Naming(), Tuning())
     assert (flow.lanes, flow.replication_factor, flow.on_gap) == (1, -1, "stop")
+    assert not flow.grows
     assert result.warnings == ()
     assert result.origin == tmp_path / "flows.yaml"
 
@@ -57,6 +58,7 @@ def test_every_key_reaches_the_flow(tmp_path: Path) -> None:
     exclude: "x, y.*"
     naming: {policy: default, separator: _}
     lanes: 2
+    growth: {least: 1, shrink_after_seconds: 60}
     replication_factor: 3
     internal_replication_factor: 1
     on_gap: skip
@@ -66,6 +68,8 @@ def test_every_key_reaches_the_flow(tmp_path: Path) -> None:
     assert flow.topics == Topics(include=("orders", "a{1,2}"), exclude=("x", "y.*"))
     assert flow.naming == Naming(separator="_")
     assert (flow.lanes, flow.replication_factor, flow.internal_replication_factor) == (2, 3, 1)
+    assert flow.growth == Growth(least=1, shrink_after_seconds=60.0)
+    assert flow.grows
     assert flow.on_gap == "skip"
     assert flow.tuning == Tuning(commit_interval_ms=100, epoch_seconds=5.0, fetch_wait_ms=0)
 
@@ -100,6 +104,7 @@ def test_merged_keys_are_yaml_and_lawful(tmp_path: Path) -> None:
         ("extra: 1\n", ":7 unknown key `extra` [known here: clusters, flows]"),
         ('    lanes: "2"\n', ":7 `flows[0].lanes`: should be a valid integer, not '2'"),
         ("    lanes: true\n", ":7 `flows[0].lanes`: should be a valid integer, not True"),
+        ("    lanes: 2\n    growth: {least: 3}\n", "`growth.least` is 3, but `lanes` allows 2"),
         ("    lanes: 0\n", "should be greater than or equal to 1, not 0"),
         ("    replication_factor: 0\n", ":7 `flows[0].replication_factor`: -1 (the cluster's default)"),
         ("    on_gap: jump\n", "should be 'stop' or 'skip', not 'jump'"),

@@ -17,7 +17,7 @@ from isthmus.config.load import Loaded, load
 from isthmus.config.schema import json_schema
 from isthmus.config.written import as_yaml
 from isthmus.errors import ConfigError
-from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Naming, Start, Sync, Topics, Tuning
+from isthmus.model import Cluster, Flow, Groups, Growth, Mm2Topics, Naming, Start, Sync, Topics, Tuning
 
 SAMPLES = Path(__file__).parent / "samples"
 NAMES = ["mm2.properties", "setenv.sh", "strimzi-v1beta2.yaml", "strimzi-v1.yaml", "whole.yaml"]
@@ -202,6 +202,7 @@ FLOWS = some.builds(
     groups=some.builds(Groups, include=REGEXES, exclude=REGEXES),
     naming=NAMINGS,
     lanes=some.integers(1, 9),
+    growth=some.builds(Growth, least=some.integers(0, 9), after_seconds=SECONDS),
     on_gap=some.sampled_from(["stop", "skip"]),
     on_too_large=some.sampled_from(["stop", "dead_letter"]),
     sync=some.builds(Sync, configs=some.booleans(), acls_seconds=SECONDS, config_exclude=REGEXES, defaults_from=SIDES),

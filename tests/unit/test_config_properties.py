@@ -77,6 +77,7 @@ refresh.topics.interval.seconds = 30
     (flow,) = result.flows
     assert flow.topics == Topics(include=("orders", r"inv\..*"), exclude=("x", "y"))
     assert (flow.lanes, flow.replication_factor, flow.internal_replication_factor) == (4, 3, 1)
+    assert (flow.first_lanes, flow.grows) == (1, True), "tasks.max is the most that there may be"
     assert flow.naming == Naming(separator="_")
     assert flow.tuning == Tuning(refresh_seconds=30.0)
     assert result.warnings == ()

@@ -189,3 +189,16 @@ def _send(producer: Producer, topic: str, value: bytes, partition: int, more: di
 def _delivered(error: KafkaError | None, _message: object) -> None:
     if error is not None:
         raise KafkaException(error)
+
+
+def write_slowly(bootstrap: str, topic: str, partitions: int, seconds: float, per_s: int = 500) -> None:
+    """A trickle of records, at a pace that a clock keeps; for a process of its own."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 2})
+    began, sent = time.monotonic(), 0
+    while (passed := time.monotonic() - began) < seconds:
+        while sent < passed * per_s:
+            producer.produce(topic, _json(sent), partition=sent % partitions)
+            sent += 1
+        producer.poll(0)
+        time.sleep(0.002)
+    producer.flush(PATIENCE_S)

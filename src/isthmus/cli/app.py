@@ -20,6 +20,7 @@ from isthmus.cli import config, lab, tunnel
 from isthmus.cli.acls import acls
 from isthmus.cli.adopt import adopt, release
 from isthmus.cli.bench import bench
+from isthmus.cli.bundle import bundle
 from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
@@ -34,8 +35,10 @@ from isthmus.cli.positions import positions
 from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.resolve import resolve
 from isthmus.cli.run import run
+from isthmus.cli.size import size
 from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
+from isthmus.cli.top import top
 from isthmus.cli.torture import torture
 from isthmus.cli.ui import ui
 from isthmus.cli.verify import verify
@@ -54,6 +57,7 @@ app.command()(doctor)
 app.command()(acls)
 app.command()(check)
 app.command()(status)
+app.command()(top)
 app.command()(ui)
 app.command()(metrics)
 app.command()(positions)
@@ -73,10 +77,12 @@ app.command()(topics)
 app.command()(produce)
 app.command()(consume)
 app.command()(explain)
+app.command()(bundle)
 app.command()(demo)
 app.command()(drill)
 app.command()(torture)
 app.command()(bench)
+app.command()(size)
 app.add_typer(config.app, name="config")
 app.add_typer(lab.app, name="lab")
 app.add_typer(tunnel.app, name="tunnel")

@@ -29,7 +29,7 @@ def bench(
         str,
         typer.Option(
             help="Comma list of json, random, small, wide, uncompressed; or all. "
-            "By itself: plan, groups, failover, distance, tunnel, verify or decode."
+            "By itself: plan, groups, failover, distance, tunnel, verify, decode or size."
         ),
     ] = QUICK_CASES,
     systems: Annotated[
@@ -42,6 +42,9 @@ def bench(
     every_case: Annotated[
         bool, typer.Option("--every-case", help="Run mm2-alo in every case, not in the first one only.")
     ] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure the constants of `isthmus size`, and nothing else.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder for bench.json, bench.png, bench.svg and logs.")] = Path(
         "bench/results"
     ),
@@ -53,6 +56,9 @@ def bench(
     if scale <= 0:
         raise ConfigError(f"{scale:g} is no scale", where="--scale", hint="use a number above 0, for example 0.2")
     _require_lab_extras()
+    if calibrate:
+        _calibrate(out, output, scale)
+        return
     if cases in (alone := _alone()):
         alone[cases](out, output, scale)
         return
@@ -94,7 +100,26 @@ def _alone() -> dict[str, Callable[[Path, str, float], None]]:
         "decode": _bench_decode,
         "transform": _bench_transform,
         "distance": _bench_distance,
+        "size": _bench_size,
     }
+
+
+def _calibrate(out: Path, output: str, scale: float) -> None:
+    """What `isthmus size --constants` reads."""
+    from isthmus.bench.calibrating import measure_constants
+
+    with _two_clusters(output, {}) as (console, say, source, target):
+        found = measure_constants(source, target, scale, say)
+    _tell(console, output, "calibration", found.as_json(), out, lambda: console.print(found.as_json()))
+
+
+def _bench_size(out: Path, output: str, scale: float) -> None:
+    """Likewise: what `isthmus size` says of copies that its constants were not made of, and what they cost."""
+    from isthmus.bench.foretelling import measure_foretelling, show
+
+    with _two_clusters(output, {}) as (console, say, source, target):
+        found = measure_foretelling(source, target, scale, say)
+    _tell(console, output, "size", found.as_json(), out, lambda: show(found, console))
 
 
 def _bench_plan(out: Path, output: str, _: float) -> None:

@@ -16,13 +16,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from isthmus.cli.completing import error_codes
 from isthmus.cli.render import Output
 from isthmus.errors import ConfigError
 from isthmus.observe.explained import Explanation, explanations
 
 
 def explain(
-    code: Annotated[str, typer.Argument(help="The code in brackets of an error message; without one: all.")] = "",
+    code: Annotated[
+        str,
+        typer.Argument(help="The code in brackets of an error message; without one: all.", autocompletion=error_codes),
+    ] = "",
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print it.")] = Output.text,
 ) -> None:
     """What an error code means, what happened, and what to do."""

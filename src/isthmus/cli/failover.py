@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from isthmus.cli.completing import flow_names
 from isthmus.cli.config import Secrets, loaded_from, warn
 from isthmus.cli.positions import choose_flows
 from isthmus.cli.render import Output, amount
@@ -42,7 +43,9 @@ class NeverCrossed(enum.StrEnum):
 
 
 FileArgument = Annotated[Path, typer.Argument(help="The file that the flow runs from.")]
-FlowOption = Annotated[str, typer.Option("--flow", help="Which flow of the file, as source->target.")]
+FlowOption = Annotated[
+    str, typer.Option("--flow", help="Which flow of the file, as source->target.", autocompletion=flow_names)
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking for the flow's name.")]
 Show = Annotated[bool, typer.Option("--show", help="Print the report of the last time again, and change nothing.")]

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from isthmus.cli.completing import flow_names
 from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.positions import choose_flows
 from isthmus.cli.render import Output
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 def gaps(
     file: Annotated[Path, typer.Argument(help="The file that the flow runs from.")],
     secrets: Secrets = None,
-    flow: Annotated[str, typer.Option("--flow", help="Which flow of the file, as source->target.")] = "",
+    flow: Annotated[
+        str, typer.Option("--flow", help="Which flow of the file, as source->target.", autocompletion=flow_names)
+    ] = "",
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")] = Output.text,
 ) -> None:
     """List what stopped, what was lost, and what was decided about it."""

@@ -28,7 +28,7 @@ def run(
     file: File = None,
     secrets: Secrets = None,
     master: Annotated[str, typer.Option(help="Spark master: local[*], spark://…, k8s://…, yarn.")] = "local[*]",
-    lanes: Annotated[int, typer.Option(help="Lanes per flow; overrides the file.", min=0)] = 0,
+    lanes: Annotated[int, typer.Option(help="Lanes per flow, none comes or goes; overrides the file.", min=0)] = 0,
     until_caught_up: Annotated[
         bool,
         typer.Option("--until-caught-up", help="End when every partition reached the end offset seen at the start."),
@@ -107,7 +107,7 @@ class _Edits:
 def _with_lanes(flow: Flow, lanes: int) -> Flow:
     if flow.transform is not None:
         return dataclasses.replace(flow, transform=dataclasses.replace(flow.transform, tasks=lanes)) if lanes else flow
-    return dataclasses.replace(flow, lanes=lanes) if lanes else flow
+    return dataclasses.replace(flow, lanes=lanes).with_all_lanes() if lanes else flow
 
 
 def transforming(spark: Spark, flows: Sequence[Flow], note: Callable[[str], None]) -> LaneRunner:

@@ -42,6 +42,9 @@ class Doubt(NamedTuple):
 def contradictions(flow: Flow) -> Iterator[Doubt]:
     """What one part of a flow wants and another forbids."""
     yield from _with_a_transform(flow)
+    if flow.growth.least > flow.lanes and flow.transform is None:
+        text = f"flow {flow.name}: `growth.least` is {flow.growth.least}, but `lanes` allows {flow.lanes}"
+        yield Doubt(flow.name, "growth.least", text, "`lanes` is the most that there may be")
     wanted, unwanted = named_topics(flow.topics.include), set(named_topics(flow.topics.exclude))
     for name in wanted:
         if name in unwanted:
@@ -60,6 +63,7 @@ def _with_a_transform(flow: Flow) -> Iterator[Doubt]:
     """What belongs to copies, and cannot be had where records are changed on their way."""
     mm2 = flow.mm2_topics
     unfit = {
+        "growth.least": bool(flow.growth.least),
         "cut_from": bool(flow.cut_from),
         "throttle": bool(flow.throttle),
         "mm2_topics.group_offsets": mm2.group_offsets,

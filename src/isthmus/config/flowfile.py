@@ -17,7 +17,7 @@ from isthmus.config.doubts import Doubt, contradictions
 from isthmus.config.places import Document, Place, Problem, Trail, nearest, place, refusal
 from isthmus.config.schema import ALIAS, ClusterSpec, FileSpec, FlowSpec, keys_at
 from isthmus.config.substitute import Missing, Providers, Resolved, literal, shown
-from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Naming, Sync, Topics, Transform, Tuning
+from isthmus.model import Cluster, Flow, Groups, Growth, Mm2Topics, Naming, Sync, Topics, Transform, Tuning
 
 
 def read(document: Document, path: Path, providers: Providers) -> tuple[tuple[Flow, ...], dict[str, Place]]:
@@ -84,6 +84,7 @@ def _flow(spec: FlowSpec, clusters: dict[str, Cluster]) -> Flow:
         groups=Groups(include=tuple(spec.groups), exclude=tuple(spec.exclude_groups)),
         naming=Naming(**{**dict(spec.naming), "exact": tuple(sorted(spec.naming.exact.items()))}),
         lanes=1 if spec.transform else spec.lanes,
+        growth=Growth(**dict(spec.growth)),
         replication_factor=spec.replication_factor,
         internal_replication_factor=spec.internal_replication_factor,
         on_gap=spec.on_gap,

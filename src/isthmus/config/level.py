@@ -19,7 +19,7 @@ from isthmus.config.substitute import Resolved
 from isthmus.errors import ConfigError
 from isthmus.mm2.filters import split_list
 from isthmus.mm2.javaregex import compile_java
-from isthmus.model import Cluster, Flow, Groups, Mm2Topics, Naming, Start, Sync, Topics, Tuning
+from isthmus.model import Cluster, Flow, Groups, Growth, Mm2Topics, Naming, Start, Sync, Topics, Tuning
 
 # Where MirrorMaker 2's defaults are not ours. Its intervals for looking at topics, their configurations and access
 # rules (600 s) are not kept: looking more often changes nothing but how soon a change is seen.
@@ -27,7 +27,17 @@ REPLICATION_FACTOR = 2
 INTERNAL_REPLICATION_FACTOR = 3
 SYNC_ACLS = True
 _OURS = (
-    *("on_gap", "on_too_large", "on_foreign_write", "throttle", "cut_from", "compression", "tuning.", "transform"),
+    *(
+        "on_gap",
+        "on_too_large",
+        "on_foreign_write",
+        "throttle",
+        "cut_from",
+        "compression",
+        "tuning.",
+        "transform",
+        "growth.",
+    ),
     *("sync.configs_seconds", "sync.acls_seconds"),
     *("naming.prefix", "naming.suffix", "naming.exact"),
 )
@@ -70,13 +80,15 @@ class Level:
 
     def flow(self) -> Flow:
         tuning = Tuning()
+        lanes = self._number("lanes", "tasks.max", 1, lowest=1)
         return Flow(
             source=self.source,
             target=self.target,
             topics=self._topics(),
             groups=self._groups(),
             naming=self._naming(),
-            lanes=self._number("lanes", "tasks.max", 1, lowest=1),
+            lanes=lanes,
+            growth=Growth(least=1 if lanes > 1 else 0),  # "max": as many as lag asks for, up to this
             replication_factor=self._factor("replication_factor", "replication.factor", REPLICATION_FACTOR),
             internal_replication_factor=self._internal_factor(),
             sync=self._sync(),

@@ -29,7 +29,7 @@ from isthmus.config.substitute import Resolved, keep
 from isthmus.errors import ConfigError
 from isthmus.mm2.filters import split_list
 from isthmus.mm2.javaregex import compile_java
-from isthmus.model import Groups, Mm2Topics, Naming, Start, Sync, Topics, Transform, Tuning
+from isthmus.model import Groups, Growth, Mm2Topics, Naming, Start, Sync, Topics, Transform, Tuning
 
 ALIAS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 TOPIC_PART = r"^[A-Za-z0-9._-]*$"
@@ -242,6 +242,7 @@ def _made(name: str, kind: type[Any], **own: Any) -> type[Spec]:
 
 _SIDE = Literal["source", "target"]
 TuningSpec = _made("TuningSpec", Tuning)
+GrowthSpec = _made("GrowthSpec", Growth, least=Annotated[int, Field(ge=0)])
 SyncSpec = _made("SyncSpec", Sync, config_exclude=Regexes, defaults_from=_SIDE)
 Mm2TopicsSpec = _made("Mm2TopicsSpec", Mm2Topics, offset_syncs_on=_SIDE, offset_lag_max=Annotated[int, Field(ge=0)])
 
@@ -288,6 +289,7 @@ class FlowSpec(Spec):
         WithJsonSchema({"anyOf": [{"enum": ["default", "identity"]}, NamingSpec.model_json_schema()]}),
     ] = NamingSpec()
     lanes: int = Field(default=1, ge=1, description="Spark jobs that share the work; MirrorMaker 2's tasks.max.")
+    growth: GrowthSpec = GrowthSpec()  # type: ignore[valid-type]
     replication_factor: Factor = Field(default=-1, description="Of topics created on the target.")
     internal_replication_factor: Factor = Field(default=-1, description="Of progress, control and MM2's topics.")
     on_gap: Literal["stop", "skip"] = Field(
@@ -325,6 +327,7 @@ class FileSpec(Spec):
 _PARTS: dict[str, type[BaseModel]] = {
     "naming": NamingSpec,
     "tuning": TuningSpec,
+    "growth": GrowthSpec,
     "sync": SyncSpec,
     "mm2_topics": Mm2TopicsSpec,
     "start": StartSpec,

@@ -91,6 +91,7 @@ def _flow(flow: Flow) -> dict[str, object]:
         "on_foreign_write": flow.on_foreign_write,
         "start": [_start(rule) for rule in flow.starts],
         "compression": flow.compression,
+        **_parts("growth", dataclasses.asdict(flow.growth)),
         **_transform(flow.transform),
         "throttle": flow.throttle,
         "cut_from": list(flow.cut_from),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
@@ -72,17 +72,34 @@ class Dispatch:
 
     async def fence_everyone(self, view: ControlView, lanes: int) -> None:
         """Also ids of lanes that an earlier run had and this one has not."""
-        most = max(lanes, int(view.values.get("fleet", {}).get("lanes", 0)))
-        await control.write(self._journal, {"fleet": {"lanes": most}})
-        progress = self._flow.progress_topic
-        everywhere = self._roster.all_targets()
-        everywhere += [TopicPartition(progress, n) for n in self._target.topics[progress].partitions]
-        everywhere += to_be_fenced(self._target, self._flow)
-        await self.fence().everyone(most, everywhere)
+        most = await self.enlist(view, lanes)
+        await self.fence().everyone(most, self._roster.all_targets() + self._own_partitions())
         # Orders of earlier drivers are void now, so their claims have done their work.
         old_claims = dict.fromkeys(view.under("claim/"))
         if old_claims:
             await control.write(self._journal, old_claims)
+
+    async def enlist(self, view: ControlView, lanes: int) -> int:
+        """So many lanes are on record before the last of them has an order: a start must know whom to fence. Tells the
+        most that there ever were."""
+        most = max(lanes, int(view.values.get("fleet", {}).get("lanes", 0)))
+        if view.values.get("fleet") != {"lanes": most}:
+            await control.write(self._journal, {"fleet": {"lanes": most}})
+            view.values["fleet"] = {"lanes": most}
+        return most
+
+    async def fence_lanes(self, lanes: Collection[int]) -> None:
+        """No attempt at any order that these lanes ever had can commit from here on, wherever it writes (I2)."""
+        everywhere = self._roster.ever_written_by(lanes) + self._own_partitions()
+        fence = self.fence()
+        names = [self._flow.transactional_id(lane, turn) for lane in sorted(lanes) for turn in (0, 1)]
+        await asyncio.gather(*(fence.with_barrier(name, everywhere) for name in names))
+
+    def _own_partitions(self) -> list[TopicPartition]:
+        """Where every lane may write beside the copies."""
+        progress = self._flow.progress_topic
+        own = [TopicPartition(progress, n) for n in self._target.topics[progress].partitions]
+        return own + to_be_fenced(self._target, self._flow)
 
     async def see_ends(self, source: Client) -> dict[TopicPartition, int]:
         """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""
@@ -117,7 +134,7 @@ class Dispatch:
             await self.ledger.advance(floors)
             self.ledger.refuse_strangers(set(sources), {who.producer_id for who in identities})
             # A topic may have gone while the fence was waited for.
-            assignments = tuple(self.assignment(tp, view) for tp in sources if tp in self._roster.lanes)
+            assignments = tuple(self.assignment(tp, view) for tp in sources if self._roster.lanes.get(tp) == lane)
         if not assignments:
             return None
         return Order(

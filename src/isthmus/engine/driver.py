@@ -1,8 +1,8 @@
-"""The driver of one flow: fences, reads progress, hands out orders, and keeps lanes going.
+"""The driver of one flow, from its start to its end: owns the flow, sees to its topics, hears what is said.
 
-One event loop holds the driver's state; lanes run elsewhere, through a `LaneRunner`. Per lane and epoch:
-fence both ids, read progress, make an order, run it, take the receipt (I2). A lane that fails is planned
-anew after a short pause while the others never notice (I7); nothing is ever retried blindly.
+One event loop holds the driver's state; lanes run elsewhere, through a `LaneRunner`. What must stay true: nothing is
+read of progress before every id was fenced (I2), and no lane starts before that. Lanes and their orders are left to
+`fleet`, their number to `shifting`, what operators ask for to `steering`.
 """
 
 from __future__ import annotations
@@ -10,34 +10,36 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
 from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.entrance import admit
+from isthmus.engine.fleet import Fleet
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.lease import Lease, rival
 from isthmus.engine.offsets.keeper import GroupKeeper
-from isthmus.engine.orders import LaneRunner, Order, Receipt
+from isthmus.engine.orders import LaneRunner
 from isthmus.engine.registrar import RECORD, Registrar
 from isthmus.engine.report import Report
 from isthmus.engine.resolve.carry import Ground, forget_stops
 from isthmus.engine.resolve.record import Decision
 from isthmus.engine.roster import Roster
 from isthmus.engine.scene import Scene
+from isthmus.engine.shifting import Room, Shifting, boundless
 from isthmus.engine.sides import reach, unconnected
 from isthmus.engine.steering import Steering
 from isthmus.engine.switch import SWITCH, halted, unfinished
 from isthmus.engine.upkeep import Upkeep
-from isthmus.errors import IsthmusError, LoopError, RivalError, SourceError, TargetError, WireError
+from isthmus.errors import IsthmusError, RivalError, SourceError, TargetError, WireError
 from isthmus.model import REGISTER, Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
 from isthmus.wire.journal import Journal
 
 _SNAPSHOT_EVERY_S = 60.0
 _RETRY_REFUSED_EVERY_S = 60.0
-_LONGEST_PAUSE_S = 10.0
+SHOWING = 0.05  # of a core, at most: a picture of very many partitions is drawn less often
 _RETRIED = frozenset({"TARGET_REFUSED", "SOURCE_REFUSED"})  # refusals that an operator may have lifted
 
 
@@ -53,38 +55,33 @@ class Driver:
         take_over: bool = False,
         forget: tuple[str, ...] = (),
         watch: Callable[[FlowStatus], None] = lambda _: None,
+        room: Room = boundless,
     ) -> None:
-        self.flow = flow
+        file = flow.with_all_lanes() if until_caught_up else flow
+        self.flow = flow = replace(file, lanes=file.first_lanes)
         self.scene = Scene(flow, watch)
-        self._runner = runner
         self._until_caught_up = until_caught_up
         self._take_over = take_over
         self._forget = forget
         self._source, self._target = unconnected(flow)
         self.journal = Journal(self._target, flow.control_topic)
-        self._lease = Lease(flow, self.journal)
+        self.lease = Lease(flow, self.journal)
         self.view = ControlView()
         self._cursor = 0
         self._registrar = Registrar(flow, self._source, self._target, self.journal)
-        self._roster = Roster(flow, self._source, self._target, self.journal, self.scene, self._registrar)
-        self.dispatch = Dispatch(
-            self._target, self.journal, self._roster, self._registrar, self._lease, self._note_once
-        )
-        self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self._roster.remotes)
+        self.roster = Roster(flow, self._source, self._target, self.journal, self.scene, self._registrar)
+        self.dispatch = Dispatch(self._target, self.journal, self.roster, self._registrar, self.lease, self._note_once)
+        self._upkeep = Upkeep(flow, self._source, self._target, self.scene, self.roster.remotes)
         self._groups = GroupKeeper(
-            flow, self._source, self._target, self._roster.remotes, self._positions, self._upkeep.tell
+            flow, self._source, self._target, self.roster.remotes, self._positions, self._upkeep.tell
         )
-        self._report = Report(self.scene, self._lease.driver)
-        self._work = [asyncio.Event() for _ in range(flow.lanes)]
-        self._stopping = asyncio.Event()
+        self._report = Report(self.scene, self.lease.driver)
         self._standing: list[asyncio.Task[None]] = []
         self._rival: RivalError | None = None
         self._halted: RivalError | None = None  # clients change sides: we end, and the flow is still ours to let go
-        self._lanes: list[asyncio.Task[None]] = []
-        self.gate = asyncio.Event()  # shut while lanes are dealt anew: no order is made
-        self.gate.set()
-        self.busy = 0  # orders that are made or run
-        self.steering = Steering(self)
+        self.fleet = Fleet(self, runner, until_caught_up=until_caught_up)
+        self.shifting = Shifting(self, room)
+        self.steering = Steering(self, file)
 
     # -- the whole run -------------------------------------------------------------------------
 
@@ -93,11 +90,12 @@ class Driver:
         try:
             await self._start()
             self._standing += [
-                asyncio.ensure_future(work) for work in (self._tend(), self._upkeep.run(), self._groups.run())
+                asyncio.ensure_future(work)
+                for work in (self._tend(), self._upkeep.run(), self._groups.run(), self.shifting.run())
             ]
-            self._start_lanes()
+            self.fleet.start()
             try:
-                await self._until_done(self._standing)
+                await self.fleet.until_done(self._standing)
             finally:
                 for work in self._standing:
                     work.cancel()
@@ -115,38 +113,7 @@ class Driver:
 
     async def stop(self) -> None:
         """End all lanes after their open transaction; `run` returns when they have."""
-        self._stopping.set()
-        for event in self._work:
-            event.set()
-        wants = {f"want/{lane}": self._want(lane, "stop") for lane in range(self.flow.lanes)}
-        try:
-            await control.write(self.journal, wants)
-        except WireError as error:
-            self.scene.note(f"the lanes could not be told to stop ({error}); they end with the lease")
-
-    def _start_lanes(self) -> None:
-        """A task for each lane that has none."""
-        self._lanes = [task for task in self._lanes if not task.done()]
-        running = {task.get_name() for task in self._lanes}
-        for lane in range(self.flow.lanes):
-            if str(lane) not in running:
-                self._lanes.append(asyncio.create_task(self._drive(lane), name=str(lane)))
-
-    async def _until_done(self, standing: list[asyncio.Task[None]]) -> None:
-        try:
-            while pending := [lane for lane in self._lanes if not lane.done()]:
-                # Not for ever: lanes may be added meanwhile.
-                done, _ = await asyncio.wait([*pending, *standing], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-        except IsthmusError:
-            await self.stop()
-            _, late = await asyncio.wait(self._lanes, timeout=control.DRIVER_GONE_AFTER_S)
-            for lane in late:
-                lane.cancel()
-            # They have failed of the same cause, or of this end: asyncio must not tell it again at exit.
-            await asyncio.gather(*self._lanes, return_exceptions=True)
-            raise
+        await self.fleet.stop()
 
     async def _finish(self) -> None:
         # EndTxn is answered before its markers are written; a fence waits for them. So "done" means that a
@@ -158,17 +125,17 @@ class Driver:
         await self._groups.last_round()
         await self._keep_record()
         await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
-        await self._lease.release()
+        await self.lease.release()
 
     async def _let_go(self, error: IsthmusError) -> None:
         """After a failure whoever starts next need not wait until the lease dies, if no lane of ours is left."""
         for work in self._standing:  # a lease that is renewed after its release would not be free
             work.cancel()
         await asyncio.gather(*self._standing, return_exceptions=True)
-        if any(lane.cancelled() or not lane.done() for lane in self._lanes):
+        if any(lane.cancelled() or not lane.done() for lane in self.fleet.tasks):
             return
         words = self._report.last_words(error, self._groups.latest)
-        await self._lease.let_go(self._hear_control, lambda: self._rival is None, self.scene.note, words)
+        await self.lease.let_go(self._hear_control, lambda: self._rival is None, self.scene.note, words)
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -176,28 +143,28 @@ class Driver:
         self.scene.show("starting")
         await reach(self._source, SourceError)
         await reach(self._target, TargetError)
-        await admit(self._source, self._target, self.flow, self.dispatch.fence(), self.scene.note)
+        await admit(self._source, self._target, self.steering.allowed, self.dispatch.fence(), self.scene.note)
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
         self._hear_switch()
         self._refuse_halt()
         self.steering.begin(until_caught_up=self._until_caught_up)
-        await self._lease.acquire(self.view, take_over=self._take_over)
-        self._standing.append(asyncio.ensure_future(self._lease.keep(self.scene.note)))
+        await self.lease.acquire(self.view, take_over=self._take_over)
+        self._standing.append(asyncio.ensure_future(self.lease.keep(self.scene.note)))
         for topic in self._forget:
             self.view.values.pop(RECORD if topic == REGISTER else f"topic/{topic}", None)
             await forget_stops(self.journal, self.view, topic)
         await self._registrar.open(self.view)
         await self._registrar.refuse_uncut()
-        await self._roster.look(self.view, starts=self.flow.starts)
+        await self.roster.look(self.view, starts=self.flow.starts)
         await self.dispatch.fence_everyone(self.view, self.flow.lanes)
         await self.dispatch.ledger.open(self.view.values.get("snapshot"))
         await self.dispatch.ledger.advance()
         await self.dispatch.ledger.erase(self._forget)
         if self._forget and self.flow.keeps_index:
             await self._groups.index.erase(self._forget)
-        await self._roster.record(self.view, starts=self.flow.starts)
-        self._roster.assign()
+        await self.roster.record(self.view, starts=self.flow.starts)
+        self.roster.assign()
         self.scene.stand_by(self.view)
         await self._upkeep.first_round()
         if self._until_caught_up:
@@ -209,57 +176,12 @@ class Driver:
         for record in await self.journal.read(start, self._cursor):
             self.view.apply(record)
 
-    # -- lanes ---------------------------------------------------------------------------------
+    # -- what is heard ---------------------------------------------------------------------------
 
-    async def _drive(self, lane: int) -> None:
-        """One epoch after another, until stopped or caught up."""
-        failures = 0
-        while not self._stopping.is_set() and lane < self.flow.lanes:
-            self._work[lane].clear()
-            await self.gate.wait()
-            self.busy += 1
-            try:
-                order = await self._make_order(lane)
-                receipt = None if order is None else await self._run_order(order)
-            except (RivalError, LoopError):
-                raise
-            except (TimeoutError, IsthmusError) as error:
-                if self._stopping.is_set():
-                    return  # cancelled by an impatient operator; the fence at the end aborts what it had open
-                failures += 1
-                pause = min(_LONGEST_PAUSE_S, 0.2 * 2 ** min(failures, 8))
-                self.scene.lane_failed(lane, f"{error}; planning it again in {pause:.1f} s")
-                await self._wait(lane, pause)
-                continue
-            finally:
-                self.busy -= 1
-            if receipt is None:
-                if self._until_caught_up:
-                    return
-                await self._wait(lane, 1.0)
-                continue
-            failures = failures + 1 if receipt.reason == "fenced" and not receipt.learned else 0
-            self.scene.lane_ended(receipt)
-            self.dispatch.learn(receipt)
-            if receipt.reason == "caught up":
-                return
-            if failures:
-                await self._wait(lane, min(_LONGEST_PAUSE_S, 0.1 * 2**failures))
-
-    async def _wait(self, lane: int, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._work[lane].wait()
-        except TimeoutError:
-            return
-
-    async def _run_order(self, order: Order) -> Receipt:
-        self.scene.lane_started(order)
-        try:
-            return await self._runner.run(order)
-        finally:
-            await self._hear_control()
-            self._refuse_halt()
+    async def hear(self) -> None:
+        """What the control topic says by now; raises when the flow is not ours any more, or not to run."""
+        await self._hear_control()
+        self._refuse_halt()
 
     def _hear_switch(self) -> None:
         self._halted = halted(self.flow, self.view)
@@ -269,16 +191,6 @@ class Driver:
     def _refuse_halt(self) -> None:
         if (reason := self._rival or self._halted) is not None:
             raise reason
-
-    async def _make_order(self, lane: int) -> Order | None:
-        """None when the lane has nothing to do."""
-        since = await self.journal.end()
-        held, resting = self.steering.paused, self.dispatch.resting
-        sources = [tp for tp in self._roster.of_lane(lane) if tp not in resting and not held.holds(tp.topic)]
-        if not sources or lane >= self.flow.lanes:
-            return None
-        order = await self.dispatch.make_order(lane, sources, self.view, self.steering.topic_rates, since)
-        return None if self._stopping.is_set() else order
 
     def _note_once(self, text: str) -> None:
         self.scene.note(text, once=True)
@@ -293,16 +205,17 @@ class Driver:
         refresh_at = time.monotonic() + self.flow.tuning.refresh_seconds
         snapshot_at = time.monotonic() + _SNAPSHOT_EVERY_S
         retry_at = time.monotonic() + _RETRY_REFUSED_EVERY_S
+        show_at = 0.0
         while True:
             try:
                 await self._hear_control()
                 await self._keep_record()
-                if not self._stopping.is_set():
+                if not self.fleet.stopping.is_set():
                     self.steering.obey_soon()
-                if time.monotonic() >= refresh_at and not self._until_caught_up and not self._stopping.is_set():
-                    if await self._roster.renew(self.view):
+                if time.monotonic() >= refresh_at and not self._until_caught_up and not self.fleet.stopping.is_set():
+                    if await self.roster.renew(self.view):
                         self._upkeep.wake()
-                        await self.publish_wants()
+                        await self.fleet.publish_wants()
                     refresh_at = time.monotonic() + self.flow.tuning.refresh_seconds
                 if time.monotonic() >= snapshot_at:
                     await control.write(self.journal, {"snapshot": self.dispatch.ledger.snapshot()})
@@ -313,7 +226,10 @@ class Driver:
             except WireError as error:
                 self.scene.note(f"a cluster does not answer: {error}", once=True)
             self._refuse_halt()
-            self.scene.show("stopping" if self._stopping.is_set() else "running")
+            if time.monotonic() >= show_at:
+                began = time.thread_time()
+                self.scene.show("stopping" if self.fleet.stopping.is_set() else "running")
+                show_at = time.monotonic() + (time.thread_time() - began) / SHOWING
             await asyncio.sleep(0.3)
 
     async def _keep_record(self) -> None:
@@ -325,34 +241,16 @@ class Driver:
 
     def use(self, flow: Flow) -> None:
         self.flow = flow
-        self._roster.flow = flow
+        self.roster.flow = flow
         self._registrar.flow = flow
         self._upkeep.use(flow)
         self._groups.flow = flow
 
     async def replan(self) -> None:
         """Every lane gets a new order, under the settings that are in force now."""
-        await self._roster.renew(self.view)
-        self._roster.revise(set(range(self.flow.lanes)))
-        await self.publish_wants()
-
-    async def end_orders(self) -> None:
-        self._roster.revise(set(range(self.flow.lanes)))
-        await self.publish_wants()
-
-    async def deal_anew(self, flow: Flow) -> None:
-        """Another number of lanes; only while no order runs.
-
-        Fenced as at a start, before anything changes: a partition may change lanes, and a lost attempt of its old lane
-        must not be able to commit any more. If the fence fails, everything is as before.
-        """
-        await self.dispatch.fence_everyone(self.view, max(flow.lanes, self.flow.lanes))
-        self.use(flow)
-        self._work += [asyncio.Event() for _ in range(flow.lanes - len(self._work))]
-        self.scene.set_lanes(flow.lanes)
-        self._roster.forget_lanes(flow.lanes)
-        await self._roster.renew(self.view)
-        self._start_lanes()
+        await self.roster.renew(self.view)
+        self.roster.revise(set(range(self.flow.lanes)))
+        await self.fleet.publish_wants()
 
     def ground(self) -> Ground:
         return Ground(self.flow, self._source, self._target, self.journal, self.view, self.dispatch.ledger)
@@ -361,38 +259,32 @@ class Driver:
         """Decisions were carried out: these partitions are planned anew; only while no order runs."""
         self.scene.lift(TopicPartition(each.topic, each.partition) for each in decided)
         self.dispatch.forget(decided[0].topic)
-        self._roster.look_anew()
+        self.roster.look_anew()
         await self.replan()
         if self._until_caught_up:
             self.scene.set_goals(await self.dispatch.see_ends(self._source))
-        self._start_lanes()
-
-    async def publish_wants(self) -> None:
-        await control.write(self.journal, {f"want/{lane}": self._want(lane, "run") for lane in range(self.flow.lanes)})
-        for event in self._work:
-            event.set()
-
-    def _want(self, lane: int, state: str) -> dict[str, Any]:
-        return {"driver": self._lease.driver, "revision": self._roster.revisions[lane], "state": state}
+        self.fleet.start()
 
     async def _retry_refused(self) -> None:
         self.dispatch.resting.clear()
-        lanes = {self._roster.lanes[tp] for tp in self.scene.stopped(_RETRIED) if tp in self._roster.lanes}
+        lanes = {self.roster.lanes[tp] for tp in self.scene.stopped(_RETRIED) if tp in self.roster.lanes}
         if lanes:
-            self._roster.revise(lanes)
-            await self.publish_wants()
+            self.roster.revise(lanes)
+            await self.fleet.publish_wants()
 
     async def _hear_control(self) -> None:
         end = await self.journal.end()
         for record in await self.journal.read(self._cursor, end):
             key = self.view.apply(record)
             value = self.view.values.get(key, {})
-            if key == "lease" and not self._lease.is_mine(value) and not value.get("released"):
+            if key == "lease" and not self.lease.is_mine(value) and not value.get("released"):
                 self._rival = rival(self.flow, value)
             elif key == SWITCH:
                 self._hear_switch()
             elif key.startswith("wish/"):
                 self.steering.seen(key, record.offset)
-            elif key.startswith("status/") and value.get("driver") == self._lease.driver:
+            elif key.startswith("status/") and value.get("driver") == self.lease.driver:
                 self.scene.lane_reported(int(key.partition("/")[2]), value)
+                if self.steering.allowed.grows:
+                    self.shifting.loads.heard(key, value, record.timestamp, self.flow.growth.after_seconds)
         self._cursor = max(self._cursor, end)

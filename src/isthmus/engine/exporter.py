@@ -29,7 +29,7 @@ class Exporter:
         self._flows = flows
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="metrics", daemon=True)
-        self._outlooks = [Outlook(flow) for flow in flows]
+        self._outlooks = [Outlook(flow, certificates=True) for flow in flows]
         self._turns = asyncio.Lock()
         self.failures: dict[str, IsthmusError] = {}  # why the last look at a flow found nothing, by its name
         self.spent_s = 0.0  # processor time of the last look
@@ -67,7 +67,7 @@ class Exporter:
             late = TargetError(f"no answer within {_WITHIN_S / 2:.0f} s", code="UNREACHABLE")
             self.failures[self._flows[number].name] = error if isinstance(error, IsthmusError) else late
             self._outlooks[number].close()
-            self._outlooks[number] = Outlook(self._flows[number])
+            self._outlooks[number] = Outlook(self._flows[number], certificates=True)
             return None
 
     async def _close(self) -> None:

@@ -106,6 +106,7 @@ class Follower:
             "age": tally.read.as_value(),
             "latency": tally.committed.as_value(),
             "positions": [[tp.topic, tp.partition, t.committed, t.end] for tp, t in lane.tracks.items()],
+            **self._carried(),
             "stops": [
                 [t.stop.source.topic, t.stop.source.partition, stop_value(t.stop, 0)]
                 for t in lane.tracks.values()
@@ -113,3 +114,9 @@ class Follower:
             ],
             "notes": self._notes,
         }
+
+    def _carried(self) -> dict[str, list[int]]:
+        """Bytes of each partition in this order, where lanes come and go by that."""
+        if not self._lane.order.flow.growth.least:
+            return {}
+        return {"carried": [track.carried for track in self._lane.tracks.values()]}

@@ -1,14 +1,14 @@
 """Which partitions a flow has, and which lane carries each: what `survey` sees, kept over the life of a driver.
 
-What must stay true: a partition keeps its lane for the whole run, so that no two lanes can ever own it; topic ids
-are on record before a partition is in any order (I5). A lane's revision rises when its partitions change, which ends
-its epoch early.
+What must stay true: a partition keeps its lane until `move`, which `shifting` calls when the old lane has ended its
+order and was fenced, so that no two lanes can ever own it; topic ids are on record before a partition is in any order
+(I5). A lane's revision rises when its partitions change, which ends its epoch early.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus.engine import control
@@ -39,6 +39,7 @@ class Roster:
         self._ever: dict[
             TopicPartition, int
         ] = {}  # also of partitions that left: should they return, it is to their lane
+        self._names: dict[str, str] = {}  # of every source topic that was ever carried, its name on the target
         self.revisions = [0] * flow.lanes
         self._found: dict[str, Route] = {}  # what the last look saw, not yet in force
         self.flow = flow
@@ -158,19 +159,44 @@ class Roster:
         """Give every partition that was found a lane; True when any lane's partitions changed."""
         self.routes = self._found  # together with the lanes: an order may be planned between any two awaits
         partitions = [TopicPartition(r.source, n) for r in self.routes.values() for n in range(r.partitions)]
-        leaders = {tp: self._target.leader(self.target_of(tp)) for tp in partitions}
-        lanes = assign(partitions, leaders, self.flow.lanes, self._ever)
+        lanes = assign(partitions, self.leaders(partitions), self.flow.lanes, self._ever)
         self._ever |= lanes
+        self._names |= self.remotes()
         changed = {lane for _, lane in set(lanes.items()) ^ set(self.lanes.items())}
         self.lanes = lanes
         self._scene.set_partitions(lanes)
         self.revise(changed)
         return bool(changed)
 
-    def forget_lanes(self, lanes: int) -> None:
-        """All partitions will be dealt out anew, among this many. Only after every id was fenced."""
-        self.lanes, self._ever, self._settled = {}, {}, None
+    def leaders(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """The broker that leads each one's copy."""
+        return {
+            tp: self._target.leader(self.target_of(tp)) for tp in (self.lanes if partitions is None else partitions)
+        }
+
+    def move(self, placed: Mapping[TopicPartition, int], lanes: int) -> set[int]:
+        """Partitions change lanes, of which there are this many from now on; tells which lanes have more to carry.
+
+        Only after the lanes that lose something have ended their orders and were fenced (`shifting`).
+        """
         self.revisions += [0] * (lanes - len(self.revisions))
+        now = {tp: placed.get(tp, lane) for tp, lane in self.lanes.items()}
+        # What left, and what came since the deal was made, is on no lane that is no more.
+        self._ever = {tp: lane for tp, lane in (self._ever | now).items() if lane < lanes}
+        kept = {tp: lane for tp, lane in now.items() if lane < lanes}
+        moved = kept | assign([tp for tp in now if tp not in kept], {}, lanes, {})
+        takers = {lane for tp, lane in moved.items() if self.lanes[tp] != lane}
+        self._ever |= moved
+        self.lanes = moved
+        self._scene.set_partitions(moved)
+        self.revise(takers)
+        return takers
+
+    def ever_written_by(self, lanes: Collection[int]) -> list[TopicPartition]:
+        """Partitions of the target that orders of these lanes had in this run, as far as they are still there."""
+        known = self._target.topics
+        targets = [TopicPartition(self._names[tp.topic], tp.partition) for tp, at in self._ever.items() if at in lanes]
+        return [tp for tp in targets if tp.topic in known and tp.partition in known[tp.topic].partitions]
 
     def revise(self, lanes: set[int]) -> None:
         for lane in lanes:

@@ -94,7 +94,7 @@ class Run:
         await asyncio.to_thread(refuse_unfit, self._options.master, self._flows, self._options.spark_conf)
         if self._signals:
             return []  # asked to end before anything began
-        lanes = sum(flow.transform.tasks or flow.lanes if flow.transform else flow.lanes for flow in self._flows)
+        lanes = sum(map(_tasks, self._flows))
         name = "isthmus " + ", ".join(flow.name for flow in self._flows)
         start = functools.partial(open_spark, queries=any(flow.transform for flow in self._flows))
         self._spark = asyncio.ensure_future(
@@ -121,6 +121,7 @@ class Run:
                 take_over=options.take_over,
                 forget=options.forget,
                 watch=self._seen,
+                room=functools.partial(self._room, flow),
             )
             for flow in self._flows
         ]
@@ -139,6 +140,12 @@ class Run:
         for task in done:
             task.result()
         return [task.result() for task in runs]
+
+    async def _room(self, flow: Flow, lanes: int) -> int:
+        """How many lanes of this flow can run now, beside the others', if it would like to have so many."""
+        others = sum(_tasks(driver.flow) for driver in self._drivers if driver.flow.name != flow.name)
+        spark = await self.spark()
+        return await asyncio.to_thread(spark.slots, lanes + others) - others
 
     async def _transforms(self) -> LaneRunner | None:
         """Every transform is judged before anything is touched."""
@@ -240,6 +247,11 @@ class Run:
         except IsthmusError:
             return  # whoever waited for it has been told
         await asyncio.to_thread(spark.close)
+
+
+def _tasks(flow: Flow) -> int:
+    """What it may run at once."""
+    return flow.transform.tasks or flow.lanes if flow.transform else flow.lanes
 
 
 class _OnSpark:

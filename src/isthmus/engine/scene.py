@@ -71,6 +71,7 @@ class Scene:
         self._flow = flow
         self._watch = watch
         self._lanes = [_LaneScene() for _ in range(flow.lanes)]
+        self._count = flow.lanes  # of those that are there now
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
         self._goals: dict[TopicPartition, int] = {}  # of a run that ends when they are reached
         self._stops: dict[TopicPartition, Stop] = {}
@@ -132,6 +133,7 @@ class Scene:
     def set_lanes(self, count: int) -> None:
         """Lanes may be added; those that end keep what they did."""
         self._lanes += [_LaneScene() for _ in range(count - len(self._lanes))]
+        self._count = count
 
     def set_goals(self, ends: Mapping[TopicPartition, int]) -> None:
         """What comes after these ends is for another run: it is no lag of this one."""
@@ -192,6 +194,10 @@ class Scene:
         """The next source offset, as a lane said last; -1: none did."""
         return self._positions[tp][0] if tp in self._positions else -1
 
+    @property
+    def all_stopped(self) -> set[TopicPartition]:
+        return set(self._stops)
+
     def stopped(self, kinds: Iterable[str]) -> list[TopicPartition]:
         wanted = set(kinds)
         return [tp for tp, stop in self._stops.items() if stop.code in wanted]
@@ -200,7 +206,7 @@ class Scene:
         """For those who look from outside: what only the driver knows."""
         lanes = [
             {"state": lane.state, "epochs": lane.epochs, "failures": lane.failures, "error": lane.error}
-            for lane in self._lanes
+            for lane in self._lanes[: self._count]
         ]
         page = {"spark_page": self.spark_page} if self.spark_page else {}
         return {"lanes": lanes, "events": self._events[-_TOLD_OUTSIDE:], **page}

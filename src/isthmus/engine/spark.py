@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -70,6 +71,7 @@ _MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[[^\]]+\]|sp
 _CONNECT_S = 5.0
 _ENCRYPTION = ("spark.network.crypto.enabled", "spark.io.encryption.enabled")
 _SPARE_LANES = 16  # threads that wait and cost nothing: lanes may be added to a running flow
+_ASK_EVERY_S = 20.0  # executors on demand: one that comes is idle for a minute before it goes
 _JVM_ENDS_S = 20.0
 _JAVA = "spark.driver.extraJavaOptions"
 _FOR_QUERIES = {  # rows pass through the JVM, so its code is compiled well
@@ -91,6 +93,7 @@ class Spark:
         self._jvm = jvm  # None: somebody else started it (spark-submit in cluster mode)
         self._groups: set[str] = set()
         self._stopped = False
+        self._ask_again_at = 0.0
 
     def alive(self) -> bool:
         """Whether orders can still be run: the JVM is there, and nobody has stopped the context in it."""
@@ -160,6 +163,28 @@ class Spark:
             return work()
         finally:
             self._groups.discard(group)
+
+    def slots(self, wanted: int) -> int:
+        """Tasks that can run at once, now. Where executors come on demand, more of them are asked for if these are
+        fewer than wanted. (Tasks that wait would do that by themselves, but their partitions would wait with them.)"""
+        context = self.context._jsc.sc()
+        now = int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+        is_dynamic = self._setting("spark.dynamicAllocation.enabled", "false") == "true"
+        if now < wanted and is_dynamic and time.monotonic() >= self._ask_again_at:
+            self._ask_again_at = time.monotonic() + _ASK_EVERY_S
+            self._ask_for(wanted - now)
+        return now
+
+    def _ask_for(self, tasks: int) -> None:
+        context = self.context._jsc.sc()
+        there = int(context.getExecutorMemoryStatus().size()) - 1  # the driver counts as one
+        most = int(self._setting("spark.dynamicAllocation.maxExecutors", str(1 << 20)))
+        wanted = -(-tasks // int(self._setting("spark.executor.cores", "1")))
+        if (more := min(wanted, most - there)) > 0:
+            context.requestExecutors(more)
+
+    def _setting(self, name: str, otherwise: str) -> str:
+        return str(self.context.getConf().get(name, otherwise))
 
     def _is_stopped(self) -> bool:
         """A master that removes the application stops its context, and the JVM lives on."""

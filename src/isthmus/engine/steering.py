@@ -1,8 +1,8 @@
 """Changing a flow while it runs: wishes from the control topic, edits of its file.
 
 Lanes learn of a change by a new order: their epoch ends early, in a tenth of a second, and nothing else does. Only
-another number of lanes needs more, because a partition then changes lanes: all orders end, every id is fenced as at a
-start, and partitions are dealt out anew. A decision about a stop needs the same: it changes progress.
+another number of lanes needs more, because partitions then change lanes (`shifting`). So does a decision about a stop,
+which changes progress: all orders end, and every id is fenced as at a start.
 
 What must stay true: a change that cannot be made leaves the flow as it is, and is told.
 """
@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,16 +26,14 @@ from isthmus.model import Flow
 if TYPE_CHECKING:
     from isthmus.engine.driver import Driver
 
-_IDLE_WITHIN_S = 30.0
-
 
 class Steering:
     """The settings that are in force, and how they change."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, file: Flow) -> None:
         self.paused = wishes.Paused()
         self._driver = driver
-        self._file = driver.flow  # what the file, or `apply`, says: without wishes
+        self._file = file  # what the file, or `apply`, says: without wishes
         self._wished_at = -1  # offset of the newest wish that was seen
         self._settings_at = -1  # and of the newest that brings settings; those of before our start do not count
         self._steered_at = -1  # and of the newest pause or throttle
@@ -45,6 +42,21 @@ class Steering:
         self._ends_when_caught_up = False
         self._lock = asyncio.Lock()
         self._obeying: asyncio.Task[None] | None = None
+
+    @property
+    def allowed(self) -> Flow:
+        """The settings without wishes: its `lanes` are the most that there may be."""
+        return self._file
+
+    @property
+    def is_busy(self) -> bool:
+        return self._lock.locked()
+
+    @contextlib.asynccontextmanager
+    async def changing(self) -> AsyncIterator[None]:
+        """One change of the flow at a time."""
+        async with self._lock:
+            yield
 
     @property
     def topic_rates(self) -> dict[str, int]:
@@ -69,7 +81,7 @@ class Steering:
         self._ends_when_caught_up = until_caught_up
         self.paused = wishes.paused(view)
         self._refuse_pause()
-        self._driver.use(replace(self._file, throttle=wishes.throttled(view, self._file.throttle)))
+        self._driver.use(self._in_force(self._file))
         self._resolves.clear()
         if self.paused != wishes.Paused():
             self._driver.scene.note(f"paused: {self.paused.told()}; `isthmus resume` lets it go on")
@@ -127,7 +139,7 @@ class Steering:
 
     async def _resolve(self, wanted: Wanted) -> None:
         driver = self._driver
-        async with self._halted():
+        async with driver.fleet.held(range(driver.flow.lanes)):
             await driver.dispatch.fence_everyone(driver.view, driver.flow.lanes)
             await driver.dispatch.ledger.advance()
             done = await resolve(driver.ground(), wanted)
@@ -151,20 +163,26 @@ class Steering:
         """Put these settings and all standing wishes into force; on an error everything stays as it was."""
         driver, view = self._driver, self._driver.view
         was, self.paused = self.paused, wishes.paused(view)
-        flow = replace(file, throttle=wishes.throttled(view, file.throttle))
+        if self._ends_when_caught_up:
+            file = file.with_all_lanes()
+        flow = self._in_force(file)
         try:
             self._refuse_pause()
             if flow.lanes != driver.flow.lanes:
-                await self._regroup(flow)
-            else:
-                driver.use(flow)
-                await driver.replan()
+                await driver.shifting.to(flow.lanes, {})
+            driver.use(flow)
+            await driver.replan()
         except BaseException:
             self.paused = was
             raise
         self._file = file
         if self.paused != was:
             driver.scene.note(f"paused: {self.paused.told()}" if self.paused != wishes.Paused() else "resumed")
+
+    def _in_force(self, file: Flow) -> Flow:
+        """With standing wishes, and with the lanes that there are, as far as the settings allow them."""
+        lanes = max(file.first_lanes, min(self._driver.flow.lanes, file.lanes))
+        return replace(file, throttle=wishes.throttled(self._driver.view, file.throttle), lanes=lanes)
 
     def _refuse_pause(self) -> None:
         """Caught up means every partition: a run that ends then must not leave some behind and say so."""
@@ -175,23 +193,3 @@ class Steering:
                 hint="let it go on with `isthmus resume`, or run it without --until-caught-up",
                 code="PAUSED",
             )
-
-    async def _regroup(self, flow: Flow) -> None:
-        async with self._halted():
-            await self._driver.deal_anew(flow)
-
-    @contextlib.asynccontextmanager
-    async def _halted(self) -> AsyncIterator[None]:
-        """No order is made or runs meanwhile."""
-        driver = self._driver
-        driver.gate.clear()
-        try:
-            await driver.end_orders()
-            until = time.monotonic() + _IDLE_WITHIN_S
-            while driver.busy:
-                if time.monotonic() > until:
-                    raise IsthmusError(f"lanes did not end within {_IDLE_WITHIN_S:.0f} s; everything is as before")
-                await asyncio.sleep(0.05)
-            yield
-        finally:
-            driver.gate.set()

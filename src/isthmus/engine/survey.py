@@ -329,7 +329,7 @@ def assign(
     lanes: int,
     before: dict[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """A lane for each partition. Those that have one keep it (a partition never changes lanes within a run,
+    """A lane for each partition. Those that have one keep it (it changes only by `Roster.move`,
     so two lanes can never own it); new ones go by target leader, so that a broker's trouble stays in few lanes."""
     result = {tp: before[tp] for tp in partitions if tp in before}
     load = [sum(1 for lane in result.values() if lane == number) for number in range(lanes)]

@@ -49,6 +49,7 @@ class Track:
         self.has_old_format = False  # message formats 0 or 1 were seen in this log
         self.end = -1  # last stable offset, as last heard
         self.high_watermark = -1
+        self.carried = self._carrying = 0  # bytes committed in this order; and in the open transaction
         self.newest_ms = -1  # the time of the newest record in the open transaction
         self.stop: Stop | None = None
         # Off after the target refused a merged batch, or found batches too large.
@@ -115,6 +116,10 @@ class Track:
             self.reigns.forget_below(self.committed)
             self.drop_marks()
 
+    def load(self, size: int) -> None:
+        """So many bytes of it are in the open transaction."""
+        self._carrying += size
+
     def send(self, runs: tuple[tuple[int, int], ...]) -> None:
         """A batch with records of these source offsets is on its way; answers come in order."""
         self._underway.append(runs)
@@ -131,6 +136,8 @@ class Track:
 
     def commit(self) -> None:
         """What was sent is committed."""
+        self.carried += self._carrying
+        self._carrying = 0
         self.committed = self.sent
         self.reigns.forget_below(self.committed)
         self.drop_marks()
@@ -144,6 +151,7 @@ class Track:
         """Forget everything that is not committed; it will be fetched again."""
         self._underway.clear()
         self._landing = []
+        self._carrying = 0
         self.queue.clear()
         self.queued_bytes = 0
         self.sent = self.position = self.committed

@@ -21,7 +21,7 @@ from isthmus.engine import control
 from isthmus.engine.control import ControlView
 from isthmus.engine.sides import refuse_transformed
 from isthmus.errors import ConfigError
-from isthmus.model import Flow, Groups, Mm2Topics, Sync, Topics, Tuning
+from isthmus.model import Flow, Groups, Growth, Mm2Topics, Sync, Topics, Tuning
 from isthmus.wire.cluster import Client
 from isthmus.wire.journal import Journal
 
@@ -39,6 +39,7 @@ LIVE = (
     "sync",
     "mm2_topics",
     "lanes",
+    "growth",
     "on_gap",
     "on_too_large",
     "on_foreign_write",
@@ -52,6 +53,7 @@ _KINDS: dict[str, type[Any]] = {
     "sync": Sync,
     "mm2_topics": Mm2Topics,
     "tuning": Tuning,
+    "growth": Growth,
 }
 
 

@@ -205,7 +205,9 @@ class Writer:
             packed.track.send(packed.runs)
         self._letters += packed.is_letter
         self._records += 0 if packed.is_letter else packed.records
-        self._bytes += len(header) + len(packed.payload)
+        size = len(header) + len(packed.payload)
+        packed.track.load(size)
+        self._bytes += size
         return Parcel(target, topic_id, header, packed.payload, packed.records, packed)
 
     def _progress(self, tracks: Iterable[Track]) -> list[Parcel]:

@@ -96,6 +96,14 @@ class LaneHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateHealth:
+    """A certificate on the way to a cluster. `until`: seconds since 1970."""
+
+    whose: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterHealth:
     """One side, as this look found it."""
 
@@ -104,6 +112,7 @@ class ClusterHealth:
     code: str = ""
     error: str = ""
     tunnel: str = ""  # the way there, where there is a tunnel
+    certificates: tuple[CertificateHealth, ...] = ()  # where whoever looks asked for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +159,16 @@ class FlowHealth:
     state: str
     source: ClusterHealth
     target: ClusterHealth
+    replicator: str = ""  # its other name, as kafka-cloud-replicator has it
     driver: str = ""  # who drives it, or did
     here: bool = False  # on this machine
     silent_s: float | None = None  # since its lease was renewed
+    heartbeat_age_s: float | None = None  # since its last heartbeat on the target
     paused_topics: tuple[str, ...] = ()
     throttle: int = 0  # bytes per second; 0: none
     partitions: tuple[PartitionHealth, ...] = ()
     lanes: tuple[LaneHealth, ...] = ()
+    most_lanes: int = 0  # that may come with lag; 0: none comes or goes
     gaps: tuple[GapHealth, ...] = ()
     groups: GroupsHealth = GroupsHealth()
     totals: Totals = Totals()

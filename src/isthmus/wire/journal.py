@@ -15,13 +15,15 @@ from typing import NamedTuple
 from isthmus.errors import BrokerRefused, BrokerUnreachable, WireError
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
-from isthmus.wire.batch import Stamp, seal
+from isthmus.wire.batch import Body, Stamp, recompressed, seal
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import EARLIEST, LATEST, READ_UNCOMMITTED, Fetched, Limits, Want, fetch, list_offsets
 from isthmus.wire.produce import Landed, Parcel, landed, send_parcels
 from isthmus.wire.records import Record, decode_records, encode_records, plain_batches
 
 _NOBODY = Stamp(-1, -1, -1)
+_LARGE = 256 << 10
+_GZIP = 1
 _HEALS = codes.MOVING | {codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID}
 
 
@@ -54,7 +56,7 @@ class Journal:
     async def _append_once(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> Landed:
         node = await self._leader()
         link = await self._client.link(node, "journal")
-        body = encode_records(pairs, int(time.time() * 1000))
+        body = packed(pairs, int(time.time() * 1000))
         header = seal(body, _NOBODY, transactional=False)
         parcel = Parcel(self._tp, self._client.topic_id(self._tp.topic), header, body.payload, body.count)
         # Outside a transaction version 9 does all that is needed, on any broker since 2.4.
@@ -128,6 +130,13 @@ class Journal:
             await self._client.refresh([self._tp.topic])
         except WireError:
             return  # the next attempt finds out whether the cluster is back
+
+
+def packed(pairs: Sequence[tuple[bytes, bytes | None]], time_ms: int) -> Body:
+    """One batch. A large one is compressed, in the codec that brokers of every age know: positions of many partitions
+    would be more than a topic takes (1 MB, by default)."""
+    body = encode_records(pairs, time_ms)
+    return body if len(body.payload) < _LARGE else recompressed(body, _GZIP)
 
 
 def _decode(answer: Fetched, start: int) -> tuple[list[Record], int]:

@@ -1,0 +1,1 @@
+"""What a load needs: lanes, cores, memory, network; from constants that `isthmus bench --calibrate` measured."""
