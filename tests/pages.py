@@ -53,6 +53,7 @@ def health(partitions: int, turn: int, name: str = "east->west") -> FlowHealth:
         flow=name,
         time=time.time(),
         state="running",
+        replicator=f"replicator-{source}",
         source=ClusterHealth(alias=source, answers=True),
         target=ClusterHealth(alias=target, answers=True),
         driver="process 1 on host-a",

@@ -154,10 +154,10 @@ def less(now: Ages, before: Ages) -> Ages:
 
 
 def _summary(found: FlowHealth) -> Json:
-    """The documented form without partitions; and the name under which kafka-cloud-replicator showed such a flow."""
+    """The documented form without what is many: partitions, and the histograms that points are made of."""
     told = {**asdict(replace(found, partitions=())), **found.concluded()}
     del told["partitions"], told["record_age"], told["latency"]
-    return told | {"replicator": f"replicator-{found.source.alias}"}
+    return told
 
 
 def _lost(flow: str, target: str, error: IsthmusError | None) -> Json:

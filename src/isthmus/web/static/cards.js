@@ -93,7 +93,7 @@ function sparkPage(flow) {
 }
 
 function deeds(flow) {
-  const answer = h("p", { class: "quiet", role: "status" });
+  const answer = h("div", { class: "quiet answer", role: "status" });
   const toggle = h("button", { type: "button", onclick: () => wish(toggle.dataset.deed, {}) });
   const slow = h("button", { type: "button", onclick: () => throttle(flow, wish) }, "Throttle…");
   const box = h("div", { class: "deeds" }, toggle, slow, answer);
