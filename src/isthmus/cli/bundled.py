@@ -113,10 +113,10 @@ async def _status(flow: Flow) -> Any:
 
 
 async def _plan(flow: Flow) -> Any:
-    from isthmus.cli.plan import as_json
     from isthmus.engine.plan import make_plan
+    from isthmus.engine.plan_form import plan_json
 
-    return as_json(await make_plan(flow))
+    return plan_json(await make_plan(flow))
 
 
 async def _control(flow: Flow, records: int) -> Any:
