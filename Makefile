@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup check test demo bench lock clean
+.PHONY: help setup check test demo bench docs reference lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -39,6 +39,12 @@ demo: $(READY) ## Two clusters, a replication, a kill in the middle, a proof
 
 bench: $(READY) ## Isthmus and MirrorMaker 2 side by side
 	$(BIN)/isthmus bench
+
+docs: $(READY) ## The documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+reference: $(READY) ## Pages that the program writes itself (docs/reference, benchmarks, JSON Schema)
+	$(BIN)/python -m tools.reference
 
 lock: $(READY) ## Pin all dependencies anew in requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --all-extras \

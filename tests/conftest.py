@@ -22,6 +22,7 @@ _LONG = (
     "test_processes",
     "test_run_command",
     "test_security",
+    "test_docs_blocks",
     "test_sink_spark",
     "test_changes",
     "test_adopt",

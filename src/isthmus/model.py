@@ -203,6 +203,11 @@ class Flow:
         return f"{self.source.alias}->{self.target.alias}"
 
     @property
+    def replicator(self) -> str:
+        """By which kafka-cloud-replicator shows it."""
+        return f"replicator-{self.source.alias}"
+
+    @property
     def first_lanes(self) -> int:
         """Lanes that are always there: it begins with these."""
         return min(self.growth.least, self.lanes) or self.lanes

@@ -25,12 +25,14 @@ from tests.integration.tokens import TokenEndpoint
 from tests.integration.tunnelled import DIRECTIONS, Way, tunnel
 
 from isthmus.engine.doctor import examine_flow
+from isthmus.engine.exporter import Exporter
 from isthmus.errors import SecurityRefused, SourceError
 from isthmus.lab import Lab
 from isthmus.lab.brokers import free_ports
 from isthmus.lab.doors import BRIEF_MS, Doors
 from isthmus.lab.identities import Authority, Issued
 from isthmus.model import Cluster, Flow, Topics
+from isthmus.observe.metrics import Looked, metrics_text
 from isthmus.wire.advertised import advertised
 from isthmus.wire.cluster import Client
 from isthmus.wire.dial import dial
@@ -310,6 +312,16 @@ def test_the_doctor_tells_of_chains_names_ends_and_logins(place: Place) -> None:
         failed = [row for row in _safety(place.flow(listener, **tls)) if row[1] == "fail"]
         assert {check for check, _, _ in failed} == {"tls"}
         assert all(says in text for _, _, text in failed), failed
+
+
+def test_metrics_tell_when_certificates_end(place: Place) -> None:
+    flow = place.flow("SASLTLS", security_protocol="SASL_SSL", **place.trust(), **place.login("PLAIN"))
+    with Exporter([flow]) as exporter:
+        (found,) = exporter.look().flows
+    ends = {each.whose.partition(" (")[0]: each.until for each in found.source.certificates}
+    assert set(ends) == {"the certificate of broker 1", "the authority in the trust store"}
+    assert all(0 < until - time.time() < 2 * 86_400 for until in ends.values())
+    assert 'whose="the authority in the trust store"' in metrics_text(Looked(flows=[found]))
 
 
 def _safety(flow: Flow) -> list[tuple[str, str, str]]:

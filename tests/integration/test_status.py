@@ -6,17 +6,20 @@ import asyncio
 import contextlib
 import io
 import json
+import shutil
 import socket
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.crossing import Crossing, flow_between
+from tests.crossing import RECORDS_ONLY, Crossing, flow_between
 from tests.integration.command import called, yaml_file
+from tests.integration.prometheus import Prometheus
 from tests.integration.sources import KEPT, delete_before, numbered, unique, write
 
 from isthmus.cli.render import Output
@@ -149,6 +152,29 @@ def test_status_follows_a_flow_from_before_its_first_run_to_after_its_last(lab: 
     write(lab["east"].bootstrap, topic, numbered(10))
     behind = status.until(NOBODY, lag=10)
     assert [each["verdict"] for each in behind["partitions"]] == ["stalled", "ok"]
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus here (Debian's package prometheus)")
+def test_prometheus_scrapes_a_flow_that_runs_and_its_rules_see_it(lab: Lab, tmp_path: Path) -> None:
+    """Debian's real Prometheus, with our alert rules: it scrapes, answers a query, and has nothing to fire."""
+    alias, topic = unique("scraped"), unique("topic")
+    lab["east"].create_topic(topic, 2, configs=KEPT)
+    write(lab["east"].bootstrap, topic, numbered(100, partitions=2))
+    flow = flow_between(lab, topic, alias=alias, mm2_topics=replace(RECORDS_ONLY, heartbeats=True))
+    with (
+        Crossing(flow) as crossing,
+        Exporter([flow]) as exporter,
+        Page("127.0.0.1", 0, exporter.look) as page,
+        Prometheus(tmp_path, page.port) as prometheus,
+    ):
+        crossing.until_copied(100, PATIENCE_S)
+        query = f'isthmus_record_count_total{{flow="{alias}->west"}} == 100'
+        assert _until(lambda: prometheus.values(query), bool) == [100.0]
+        assert _until(lambda: prometheus.values(f'isthmus_partitions{{flow="{alias}->west",verdict="ok"}} == 2'), bool)
+        assert _until(lambda: prometheus.values(f'isthmus_heartbeat_age_seconds{{flow="{alias}->west"}}'), bool)
+        rules = prometheus.ask("rules")["groups"][0]["rules"]
+        assert {rule["name"] for rule in rules} >= {"IsthmusPartitionStopped", "IsthmusCertificateExpiring"}
+        assert [rule["name"] for rule in rules if rule["health"] == "err" or rule["state"] == "firing"] == []
 
 
 def test_a_partition_that_stopped_is_told_with_its_code_and_its_gap(lab: Lab, tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import io
 import pytest
 from rich.console import Console
 
-from isthmus.cli.plan import as_json, show
+from isthmus.cli.plan import show
 from isthmus.engine.abilities import Severity, refuse_blocked, source_lacks, target_lacks
 from isthmus.engine.plan import Plan
+from isthmus.engine.plan_form import plan_json
 from isthmus.errors import TargetError
 from isthmus.model import Cluster, Flow, Sync
 from isthmus.wire.apis import Api, at_least
@@ -112,7 +113,7 @@ def test_a_finding_names_its_cluster_and_the_release_that_would_do() -> None:
     assert "about 0.11" in told
 
 
-def test_a_plan_shows_them_in_words_and_as_json() -> None:
+def test_a_plan_shows_them_in_words_and_plan_json() -> None:
     plan = Plan(flow=FLOW.name, source="s", target="t", skipped={}, lacks=target_lacks(V0_10_2, FLOW))
     out = io.StringIO()
     show(plan, Console(width=400, file=out))
@@ -120,4 +121,4 @@ def test_a_plan_shows_them_in_words_and_as_json() -> None:
     assert "blocks: target t: it has no transactions" in text
     assert "limits: target t: it does not know zstd" in text
     blocked = {"cluster": "t", "severity": "blocks", "code": "NO_TRANSACTIONS"}
-    assert blocked.items() <= as_json(plan)["lacks"][0].items()
+    assert blocked.items() <= plan_json(plan)["lacks"][0].items()

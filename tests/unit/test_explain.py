@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 
 import isthmus
 from isthmus.cli.app import app
-from isthmus.cli.explain import explanations
-from isthmus.errors import ConfigError
+from isthmus.errors import ConfigError, IsthmusError
 from isthmus.observe import health
+from isthmus.observe.explained import explanations
 
 SOURCES = Path(isthmus.__file__).parent
 CODE = re.compile(r"[A-Z][A-Z0-9_]+[A-Z0-9]")
@@ -79,6 +79,24 @@ def test_the_exit_status_of_the_page_is_that_of_the_status_command() -> None:
     told = {(each.code, each.exit_status) for each in explanations()}
     causes = [*health._BY_STATE.values(), *health._BY_VERDICT.values()]
     assert {(cause.code, cause.exit_code) for cause in causes} <= told
+
+
+def _tree(kind: type[IsthmusError] = IsthmusError) -> Iterator[type[IsthmusError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _tree(each)
+
+
+def test_the_one_table_of_exit_statuses_has_all_that_commands_end_with() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+    table = page.split("## Exit status")[1].split("\n## ")[0]
+    listed = {int(found) for found in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    causes = [*health._BY_STATE.values(), *health._BY_VERDICT.values(), health.WELL]
+    used = {kind.exit_code for kind in _tree()} | {cause.exit_code for cause in causes} | {130}
+    assert used == listed
+    by_code = {each.code: each.exit_status for each in explanations()}
+    ours = [kind for kind in _tree() if kind.__module__ == IsthmusError.__module__ and by_code[kind.code] is not None]
+    assert {kind.code: kind.exit_code for kind in ours} == {kind.code: by_code[kind.code] for kind in ours}
 
 
 def test_a_code_is_explained() -> None:

@@ -20,12 +20,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from isthmus.cli.metrics import address
 from isthmus.errors import ConfigError, MachineError
-from isthmus.observe.health import Ages, ClusterHealth, FlowHealth, GroupsHealth, PartitionHealth
+from isthmus.observe.health import Ages, CertificateHealth, ClusterHealth, FlowHealth, GroupsHealth, PartitionHealth
 from isthmus.observe.metrics import Looked, Page, metrics_text
 from isthmus.observe.window import Verdict
+from isthmus.tunnel.counters import Counters
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy" / "monitoring"
+AMTOOL = shutil.which("amtool")
 NAME = re.compile(r"\bisthmus_[a-z_]+")
 PROMTOOL = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="no promtool here (Debian's package prometheus has it)")
@@ -33,7 +35,8 @@ needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="no promtool here (
 
 def _exported() -> str:
     """Metrics of a flow of which everything is known."""
-    cluster = ClusterHealth(alias="a", answers=True)
+    paper = CertificateHealth(whose="our own certificate", until=1.8e9)
+    cluster = ClusterHealth(alias="a", answers=True, certificates=(paper,))
     ages = Ages(bounds_ms=(5, 10), counts=(1, 2, 3), sum_ms=70)
     stopped = PartitionHealth(
         topic="t", partition=0, verdict=Verdict.stopped, position=5, end=9, lag=4, lag_seconds=3.0, code="GAP"
@@ -45,6 +48,7 @@ def _exported() -> str:
         source=cluster,
         target=cluster,
         silent_s=1.0,
+        heartbeat_age_s=0.5,
         throttle=1000,
         partitions=(stopped,),
         groups=GroupsHealth(kept=True, ago_s=1.0, groups=1, states={"exact": 1}),
@@ -55,8 +59,10 @@ def _exported() -> str:
 
 
 EXPORTED = _exported()
-SAMPLES = {sample.name for family in text_string_to_metric_families(EXPORTED) for sample in family.samples}
-FAMILIES = {name for line in EXPORTED.splitlines() if line.startswith("# TYPE ") for name in [line.split()[2]]}
+OF_TUNNELS = Counters().text()  # an end of a tunnel serves its own
+ALL = EXPORTED + OF_TUNNELS
+SAMPLES = {sample.name for family in text_string_to_metric_families(ALL) for sample in family.samples}
+FAMILIES = {name for line in ALL.splitlines() if line.startswith("# TYPE ") for name in [line.split()[2]]}
 
 
 def _expressions() -> Iterator[str]:
@@ -96,6 +102,7 @@ def test_every_alert_has_a_case_in_which_it_fires() -> None:
 @needs_promtool
 def test_promtool_accepts_metrics_rules_and_every_expression_of_the_dashboard(tmp_path: Path) -> None:
     _promtool("check", "metrics", fed=EXPORTED)
+    _promtool("check", "metrics", fed=OF_TUNNELS)
     _promtool("check", "rules", MONITORING / "alerts.yaml")
     recorded = [{"record": f"x:{n}", "expr": expr.replace("$flow", ".*")} for n, expr in enumerate(_expressions())]
     rules = tmp_path / "expressions.yaml"
@@ -106,6 +113,45 @@ def test_promtool_accepts_metrics_rules_and_every_expression_of_the_dashboard(tm
 @needs_promtool
 def test_alerts_fire_on_what_they_are_for_and_stay_quiet_otherwise() -> None:
     _promtool("test", "rules", MONITORING / "alerts-test.yaml")
+
+
+def test_alertmanagers_file_names_alerts_that_exist_and_holds_no_address_of_a_webhook() -> None:
+    text = (MONITORING / "alertmanager.yaml").read_text()
+    assert set(re.findall(r"Isthmus\w+", text)) <= {rule["alert"] for rule in _alerts()}
+    assert "hooks.slack" not in text
+    assert yaml.safe_load(text)["global"] == {"slack_api_url_file": "/etc/alertmanager/slack-webhook"}
+
+
+@pytest.mark.skipif(AMTOOL is None, reason="no amtool here (Debian's package prometheus-alertmanager has it)")
+def test_amtool_accepts_the_routes_and_what_is_critical_goes_its_own_way() -> None:
+    assert AMTOOL is not None
+    checked = subprocess.run([AMTOOL, "check-config", MONITORING / "alertmanager.yaml"], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "SUCCESS" in checked.stdout
+    words = [AMTOOL, "config", "routes", "test", "--config.file", str(MONITORING / "alertmanager.yaml")]
+    for severity, receiver in (("critical", "slack-critical"), ("warning", "slack")):
+        found = subprocess.run([*words, f"severity={severity}"], capture_output=True, text=True)
+        assert found.stdout.strip() == receiver, found
+
+
+@pytest.mark.skipif(AMTOOL is None, reason="no amtool here (Debian's package prometheus-alertmanager has it)")
+def test_a_message_to_slack_says_what_is_wrong_where_and_what_to_do(tmp_path: Path) -> None:
+    labels = {"alertname": "IsthmusNoDriver", "flow": "a->b", "severity": "critical"}
+    told = {"summary": "a->b is not copied: no driver", "description": "isthmus run FILE goes on"}
+    alert = {"status": "firing", "labels": labels, "annotations": told}
+    data = tmp_path / "alerts.json"
+    data.write_text(json.dumps({"status": "firing", "commonLabels": labels, "alerts": [alert]}))
+
+    def rendered(name: str) -> str:
+        words = [f"--template.glob={MONITORING / 'slack.tmpl'}", f"--template.data={data}"]
+        text = f'--template.text={{{{ template "isthmus.{name}" . }}}}'
+        found = subprocess.run([str(AMTOOL), "template", "render", *words, text], capture_output=True, text=True)
+        assert found.returncode == 0, found.stderr
+        return found.stdout.strip()
+
+    assert rendered("color") == "danger"
+    assert rendered("title") == "1 firing: IsthmusNoDriver (a->b)"
+    assert rendered("text").splitlines() == [":red_circle: a->b is not copied: no driver", "`isthmus run FILE goes on`"]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from isthmus.cli.health import flow_view
+from isthmus.cli.positions import choose_flows
 from isthmus.engine.history import History
 from isthmus.engine.pictured import Scenery, pictured
+from isthmus.engine.signs import Pulse
+from isthmus.mm2.formats import Heartbeat
 from isthmus.model import Cluster, Flow, TopicPartition, Topics
 from isthmus.observe.health import ClusterHealth, FlowHealth
 from isthmus.observe.metrics import Looked, metrics_text
 from isthmus.observe.window import Verdict
+from isthmus.wire.cluster import Client
 from isthmus.wire.records import Record
 
 NOW = 1_700_000_000_000
@@ -210,7 +214,8 @@ def test_text_says_the_verdict_first_and_then_only_what_needs_attention() -> Non
         return caught.get()
 
     fine = running().look()
-    assert shown(fine).startswith("east->west ok: driven by process 42 on here (this machine); partitions: 1 ok")
+    driver = "process 42 on here (this machine) as replicator-east"
+    assert shown(fine).startswith(f"east->west ok: driven by {driver}; partitions: 1 ok")
     assert "orders" not in shown(fine)
     assert "orders" in shown(fine, everything=True)
     ill = shown(running().write("stop/orders/0", STOP).look())
@@ -231,3 +236,37 @@ def test_metrics_can_be_read_by_prometheus_and_leave_out_what_is_not_known() -> 
     assert stopped.labels == {"flow": "east->west", "topic": "orders", "partition": "0", "code": "GAP"}
     up = {(s.labels["flow"], s.labels["side"]): s.value for s in samples if s.name == "isthmus_up"}
     assert up == {("east->west", "source"): 1.0, ("east->west", "target"): 1.0, ("a->b", "target"): 0.0}
+
+
+def test_a_flow_is_also_known_by_the_name_that_kafka_cloud_replicator_gives_it() -> None:
+    found = running().look()
+    console = Console(width=200)
+    with console.capture() as caught:
+        console.print(flow_view(found, False))
+    assert "driven by process 42 on here (this machine) as replicator-east" in caught.get()
+    assert found.as_json()["replicator"] == "replicator-east"
+    assert choose_flows((FLOW,), "replicator-east", changing=True) == [FLOW]
+
+
+BEATS = [(1, ("other", "west", 50)), (2, ("east", "west", 70)), (3, ("west", "east", 90))]
+
+
+def beat(offset: int, source: str, target: str, at_ms: int) -> Record:
+    return Record(offset, at_ms, *Heartbeat(source, target, at_ms).encode())
+
+
+@pytest.mark.parametrize(
+    ("heard", "last_ms"),
+    [
+        ([BEATS], 70),
+        ([BEATS[:1]], 50),  # at least as old as the oldest that was read
+        ([BEATS[:1], BEATS[1:]], 70),
+        ([BEATS, [(4, ("other", "west", 99))]], 70),
+        ([[]], None),
+    ],
+)
+def test_the_last_heartbeat_is_that_of_this_flow(heard: list[Any], last_ms: int | None) -> None:
+    pulse = Pulse(FLOW, Client(FLOW.target))
+    for look in heard:
+        pulse._hear([beat(offset, *told) for offset, told in look] + [Record(9, 9, b"?", b"?")])
+    assert pulse._last_ms == last_ms

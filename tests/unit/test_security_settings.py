@@ -323,6 +323,27 @@ def test_files_with_secrets_that_others_may_read_are_refused_with_the_line_that_
         assert CliRunner().invoke(app, ["config", "check", str(file)]).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("mode", "pod", "is_exposed"),
+    [(0o440, False, True), (0o440, True, False), (0o400, False, False), (0o444, True, True), (0o460, True, True)],
+)
+def test_a_pods_own_group_may_read_what_was_mounted_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, pod: bool, is_exposed: bool
+) -> None:
+    """Kubernetes mounts secrets as root's, and with `fsGroup` opens them to the group of the pod."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    (tmp_path / "password").write_text("hunter2")
+    (tmp_path / "password").chmod(mode)
+    file = tmp_path / "flow.yaml"
+    file.write_text(
+        "clusters: {a: {bootstrap: 'a:1', properties: {security.protocol: SSL, "
+        "ssl.key.password: '${dir:.:password}'}}, b: {bootstrap: 'b:1'}}\nflows: [{from: a, to: b, topics: [t]}]\n"
+    )
+    assert bool(load(file).exposed) is is_exposed
+
+
 def test_key_stores_and_clients_files_must_be_closed_too(tmp_path: Path) -> None:
     store = _file(tmp_path / "own.p12", "", 0o644)
     settings = f"bootstrap.servers=h:1\nsecurity.protocol=SSL\nssl.keystore.location={store}\n"

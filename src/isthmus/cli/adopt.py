@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from isthmus.cli.completing import flow_names
 from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.positions import choose_flows
 from isthmus.cli.render import Output
@@ -44,7 +45,9 @@ Connector = Annotated[
     str, typer.Option("--connector", help="The name of the source connector, if it is not the default one.")
 ]
 Group = Annotated[str, typer.Option("--group", help="Connect's group.id, if it is not the default one.")]
-Chosen = Annotated[str, typer.Option("--flow", help="Which flow of the file, as source->target.")]
+Chosen = Annotated[
+    str, typer.Option("--flow", help="Which flow of the file, as source->target.", autocompletion=flow_names)
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")]
 Form = Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")]
 

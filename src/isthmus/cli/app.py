@@ -20,6 +20,7 @@ from isthmus.cli import config, lab, tunnel
 from isthmus.cli.acls import acls
 from isthmus.cli.adopt import adopt, release
 from isthmus.cli.bench import bench
+from isthmus.cli.bundle import bundle
 from isthmus.cli.check import check
 from isthmus.cli.demo import demo
 from isthmus.cli.doctor import doctor
@@ -37,7 +38,9 @@ from isthmus.cli.run import run
 from isthmus.cli.size import size
 from isthmus.cli.status import status
 from isthmus.cli.steer import apply, pause, resume, throttle
+from isthmus.cli.top import top
 from isthmus.cli.torture import torture
+from isthmus.cli.ui import ui
 from isthmus.cli.verify import verify
 from isthmus.errors import IsthmusError
 
@@ -54,6 +57,8 @@ app.command()(doctor)
 app.command()(acls)
 app.command()(check)
 app.command()(status)
+app.command()(top)
+app.command()(ui)
 app.command()(metrics)
 app.command()(positions)
 app.command()(resolve)
@@ -72,6 +77,7 @@ app.command()(topics)
 app.command()(produce)
 app.command()(consume)
 app.command()(explain)
+app.command()(bundle)
 app.command()(demo)
 app.command()(drill)
 app.command()(torture)

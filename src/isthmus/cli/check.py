@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from isthmus.cli.completing import flow_names
 from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.render import Output
 from isthmus.errors import ConfigError, ProofError
@@ -30,7 +31,10 @@ def check(
     file: Annotated[Path, typer.Argument(help="The file that the flow runs from.")],
     secrets: Secrets = None,
     flow: Annotated[
-        str, typer.Option("--flow", help="Which flow of the file, as source->target; all if left out.")
+        str,
+        typer.Option(
+            "--flow", help="Which flow of the file, as source->target; all if left out.", autocompletion=flow_names
+        ),
     ] = "",
     prefix: Annotated[str, typer.Option(help="Begin the probe topic's name so, for the flow to take it.")] = "",
     partitions: Annotated[int, typer.Option(min=1, max=100, help="Of the probe topic.")] = 4,
@@ -44,7 +48,7 @@ def check(
     """
     from isthmus.engine.probe import Wanted
 
-    flows = [each for each in loaded_from(file, secrets).flows if flow in ("", each.name)]
+    flows = [each for each in loaded_from(file, secrets).flows if flow in ("", each.name, each.replicator)]
     if not flows:
         raise ConfigError(f"the file has no flow {flow!r}", where="--flow", hint="write it as source->target")
     wanted = Wanted(prefix, partitions, records, patience)

@@ -160,13 +160,18 @@ def _spelled(value: object) -> str:
 
 
 def _as_json(loaded: Loaded) -> str:
+    return json.dumps(as_data(loaded), default=str)
+
+
+def as_data(loaded: Loaded) -> dict[str, Any]:
+    """The documented JSON form (docs/json-output.md), without secrets."""
     from isthmus.config.written import items
 
     data: dict[str, Any] = {"file": str(loaded.origin), "format": loaded.format, "clusters": {}, "flows": {}}
     for item in items(loaded):
         kind, _, name = item.part.partition(" ")
         data[f"{kind}s"].setdefault(name, {})[item.key] = _value(item)
-    return json.dumps({**data, "warnings": list(loaded.warnings)}, default=str)
+    return {**data, "warnings": list(loaded.warnings)}
 
 
 def _value(item: Item) -> dict[str, object]:

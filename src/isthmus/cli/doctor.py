@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.cli.config import File, Secrets, loaded_from
-from isthmus.cli.plan import right_json
 from isthmus.cli.render import Output
+from isthmus.engine.plan_form import right_json
 from isthmus.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from isthmus.cli.completing import flow_names
 from isthmus.cli.config import Secrets, loaded_from, warn
 from isthmus.cli.positions import choose_flows
 from isthmus.cli.render import Output, amount
-from isthmus.cli.run import pair
-from isthmus.cli.sides import plan_json, report_json, show_plan, show_report
+from isthmus.cli.sides import show_plan, show_report
+from isthmus.cli.spark_words import pair
+from isthmus.dr.form import plan_json, report_json
 from isthmus.errors import ConfigError
 from isthmus.model import Flow
 
@@ -41,7 +43,9 @@ class NeverCrossed(enum.StrEnum):
 
 
 FileArgument = Annotated[Path, typer.Argument(help="The file that the flow runs from.")]
-FlowOption = Annotated[str, typer.Option("--flow", help="Which flow of the file, as source->target.")]
+FlowOption = Annotated[
+    str, typer.Option("--flow", help="Which flow of the file, as source->target.", autocompletion=flow_names)
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan, change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking for the flow's name.")]
 Show = Annotated[bool, typer.Option("--show", help="Print the report of the last time again, and change nothing.")]

@@ -10,27 +10,30 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from isthmus.cli.completing import flow_names
 from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.positions import choose_flows
 from isthmus.cli.render import Output
+from isthmus.engine.resolve.form import record_json
 from isthmus.model import Flow
 
 if TYPE_CHECKING:
     from isthmus.engine.control import ControlView
-    from isthmus.engine.orders import Stop
     from isthmus.engine.resolve.record import Decision, Gap
 
 
 def gaps(
     file: Annotated[Path, typer.Argument(help="The file that the flow runs from.")],
     secrets: Secrets = None,
-    flow: Annotated[str, typer.Option("--flow", help="Which flow of the file, as source->target.")] = "",
+    flow: Annotated[
+        str, typer.Option("--flow", help="Which flow of the file, as source->target.", autocompletion=flow_names)
+    ] = "",
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")] = Output.text,
 ) -> None:
     """List what stopped, what was lost, and what was decided about it."""
@@ -39,7 +42,7 @@ def gaps(
     chosen = choose_flows(loaded_from(file, secrets).flows, flow, changing=False)
     views = [(each, asyncio.run(recorded(each))) for each in chosen]
     if output is Output.json:
-        sys.stdout.write(json.dumps([_as_json(each, view) for each, view in views]) + "\n")
+        sys.stdout.write(json.dumps([record_json(each.name, view) for each, view in views]) + "\n")
         return
     for each, view in views:
         _show(each, view)
@@ -81,58 +84,3 @@ def _gap_table(flow: Flow, lost: list[Gap]) -> Table:
         count = str(gap.lost) if gap.first >= 0 and gap.past >= 0 else "?" if gap.first >= 0 else "-"
         table.add_row(gap.code, gap.told(), count, gap.accepted or "nobody yet", moment(gap.at))
     return table
-
-
-# --- JSON -------------------------------------------------------------------------------------
-
-
-def gap_json(gap: Gap) -> dict[str, Any]:
-    """As in `verify`, too."""
-    return {
-        "topic": gap.topic,
-        "partition": gap.partition,
-        "code": gap.code,
-        "first": gap.first,
-        "past": gap.past,
-        "target": [list(each) for each in gap.foreign],
-        "accepted": gap.accepted,
-        "at": gap.at,
-    }
-
-
-def decision_json(decision: Decision) -> dict[str, Any]:
-    return {
-        "topic": decision.topic,
-        "partition": decision.partition,
-        "choice": decision.choice,
-        "code": decision.code,
-        "first": decision.first,
-        "past": decision.past,
-        "target": [list(each) for each in decision.foreign],
-        "at": decision.at,
-        "host": decision.host,
-        "user": decision.user,
-    }
-
-
-def _stop_json(stop: Stop) -> dict[str, Any]:
-    return {
-        "topic": stop.source.topic,
-        "partition": stop.source.partition,
-        "code": stop.code,
-        "error": stop.message,
-        "hint": stop.hint,
-        "lost": None if stop.lost is None else list(stop.lost),
-        "target": [list(each) for each in stop.foreign],
-    }
-
-
-def _as_json(flow: Flow, view: ControlView) -> dict[str, Any]:
-    from isthmus.engine.resolve import record
-
-    return {
-        "flow": flow.name,
-        "stops": [_stop_json(stop) for _, stop in sorted(record.stops(view).items())],
-        "gaps": [gap_json(gap) for gap in record.gaps(view)],
-        "decisions": [decision_json(each) for each in record.decisions(view)],
-    }

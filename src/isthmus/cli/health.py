@@ -14,7 +14,7 @@ from isthmus.cli.render import amount, duration
 if TYPE_CHECKING:
     from isthmus.observe.health import Ages, FlowHealth, PartitionHealth
 
-_STYLES = {
+STYLES = {
     "ok": "green",
     "catching up": "cyan",
     "paused": "yellow",
@@ -24,13 +24,13 @@ _STYLES = {
     "stopped": "bold red",
 }
 _FINE = ("ok", "paused")
-_TRENDS = {-1: "↓", 0: "", 1: "↑"}
+TRENDS = {-1: "↓", 0: "", 1: "↑"}
 _SHOWN = 40
 
 
 def flow_view(found: FlowHealth, everything: bool) -> RenderableType:
     parts: list[RenderableType] = [_verdict(found), Text(f"  {_speed(found)}")]
-    parts += [Text(f"  {line}") for line in _circumstances(found)]
+    parts += [Text(f"  {line}") for line in circumstances(found)]
     rows = [each for each in found.partitions if everything or each.verdict not in _FINE]
     if rows:
         parts.append(_table(rows if everything else rows[:_SHOWN], everything))
@@ -45,7 +45,7 @@ def _verdict(found: FlowHealth) -> Text:
     cause = found.cause
     good = cause.exit_code == 0
     told = found.verdict if found.state == "running" else found.state
-    style = _STYLES.get(found.verdict, "") if good else "bold red"
+    style = STYLES.get(found.verdict, "") if good else "bold red"
     code = "" if good or not cause.code else f" [{cause.code}]"
     return Text.assemble(
         (found.flow, "bold"), " ", (f"{told}{code}", style), f": {_driver(found)}; partitions: {counts or 'none'}"
@@ -55,7 +55,7 @@ def _verdict(found: FlowHealth) -> Text:
 def _driver(found: FlowHealth) -> str:
     if not found.driver:
         return "nobody has ever driven it"
-    where = f"{found.driver}{' (this machine)' if found.here else ''}"
+    where = f"{found.driver}{' (this machine)' if found.here else ''} as {found.replicator}"
     if found.state in ("running", "paused"):
         return f"driven by {where}"
     return f"last driven by {where}, {duration(found.silent_s or 0)} ago"
@@ -67,19 +67,19 @@ def _speed(found: FlowHealth) -> str:
         f"lag {amount(found.lag)} records, about {amount(found.lag_bytes)}B, {seconds}",
         f"{amount(found.records_per_s)} records/s, {amount(found.bytes_per_s)}B/s",
     ]
-    if told := _latency(found.latency):
+    if told := latency(found.latency):
         parts.append(f"latency {told}")
     return "; ".join(parts)
 
 
-def _latency(ages: Ages) -> str:
+def latency(ages: Ages) -> str:
     half, most = ages.quantile_ms(0.5), ages.quantile_ms(0.99)
     if half is None:
         return ""
     return f"p50 up to {half:,} ms" + ("" if most is None else f", p99 up to {most:,} ms")
 
 
-def _circumstances(found: FlowHealth) -> list[str]:
+def circumstances(found: FlowHealth) -> list[str]:
     lines = []
     for side, name in ((found.source, "source"), (found.target, "target")):
         way = f" through the tunnel at {side.tunnel}" if side.tunnel else ""
@@ -122,10 +122,10 @@ def _table(rows: list[PartitionHealth], everything: bool) -> Table:
     for name in (*more, "lag", "waits", "", "records/s", "ETA"):
         table.add_column(name, justify="right", no_wrap=True)
     for each in rows:
-        verdict = Text(f"{each.verdict} [{each.code}]" if each.code else each.verdict, _STYLES[each.verdict])
+        verdict = Text(f"{each.verdict} [{each.code}]" if each.code else each.verdict, STYLES[each.verdict])
         places = ("-" if each.position < 0 else str(each.position), _known(each.end)) if everything else ()
         eta = "-" if each.eta_seconds is None else duration(each.eta_seconds)
-        speed = _known(each.lag), _waits(each), _TRENDS[each.trend], amount(each.records_per_s), eta
+        speed = _known(each.lag), waits(each), TRENDS[each.trend], amount(each.records_per_s), eta
         table.add_row(f"{each.topic}-{each.partition}", verdict, *places, *speed)
     return table
 
@@ -134,7 +134,7 @@ def _known(value: int | None) -> str:
     return "?" if value is None else str(value)
 
 
-def _waits(each: PartitionHealth) -> str:
+def waits(each: PartitionHealth) -> str:
     if each.lag_seconds is None:
         return "?"
     return f"{'> ' if each.lag_seconds_at_least else ''}{duration(each.lag_seconds)}"

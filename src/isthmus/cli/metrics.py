@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isthmus.cli.completing import flow_names
 from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.positions import choose_flows
 from isthmus.cli.render import Output
@@ -31,7 +32,9 @@ _LOOPBACK = "127.0.0.1"
 def metrics(
     file: Annotated[Path, typer.Argument(help="The file that the flow runs from.")],
     secrets: Secrets = None,
-    flow: Annotated[str, typer.Option("--flow", help="Which flow of the file, as source->target.")] = "",
+    flow: Annotated[
+        str, typer.Option("--flow", help="Which flow of the file, as source->target.", autocompletion=flow_names)
+    ] = "",
     listen: Annotated[
         str, typer.Option("--listen", metavar="[HOST:]PORT", help="Where to serve; on loopback if no host is given.")
     ] = "9404",

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,11 +16,11 @@ from rich.text import Text
 
 from isthmus.cli.config import Secrets, loaded_from, warn
 from isthmus.cli.render import Output
+from isthmus.engine.plan_form import plan_json
 from isthmus.errors import IsthmusError
 from isthmus.model import Flow
 
 if TYPE_CHECKING:
-    from isthmus.engine.abilities import Finding
     from isthmus.engine.plan import Plan, TopicStart
     from isthmus.wire.admin import NewTopic
 
@@ -46,7 +46,7 @@ def plan(
         error.where = error.where or str(file)
         raise
     if output is Output.json:
-        sys.stdout.write(json.dumps([as_json(each) for each in plans]) + "\n")
+        sys.stdout.write(json.dumps([plan_json(each) for each in plans]) + "\n")
         return
     console = Console()
     for each in plans:
@@ -139,43 +139,6 @@ def _begins(start: TopicStart) -> str:
     return f"goes on at {offsets}" + (f"; {rest} new at earliest" if rest > 0 else "")
 
 
-def as_json(plan: Plan) -> dict[str, Any]:
-    """The documented JSON form of a plan (docs/json-output.md)."""
-    return {
-        "flow": plan.flow,
-        "summary": plan.summary(),
-        "create": [_topic_json(topic) for topic in plan.create],
-        "internal": [{"cluster": getattr(plan, on)} | _topic_json(topic) for on, topic, _ in plan.internal],
-        "grow": [{"topic": g.target, "from": g.before, "to": g.partitions} for g in plan.grow],
-        "alter": [{"topic": c.topic, "setting": c.name, "from": c.old, "to": c.new} for c in plan.alter],
-        "access": [str(acl) for acl in plan.acls],
-        "skipped": {reason: list(topics) for reason, topics in plan.skipped.items()},
-        "begin": [
-            {
-                "topic": start.topic,
-                "partitions": start.partitions,
-                "positions": {str(number): offset for number, offset in start.positions.items()},
-                "otherwise": start.at,
-            }
-            for start in plan.starts
-        ],
-        "stopped": [{"topic": s.source.topic, "code": s.code, "error": f"{s.message}. {s.hint}"} for s in plan.stopped],
-        "rights": [right_json(right) for right in plan.rights],
-        "problems": list(plan.problems),
-        "lacks": [_lack_json(each) for each in plan.lacks],
-    }
-
-
-def _lack_json(finding: Finding) -> dict[str, str]:
-    return {
-        "cluster": finding.cluster,
-        "severity": finding.severity.value,
-        "code": finding.code,
-        "text": finding.text,
-        "hint": finding.hint,
-    }
-
-
 RIGHTS_COLUMNS = ("cluster", "principal", "operation", "resource", "keeps back")
 
 
@@ -183,26 +146,3 @@ def right_row(right: Right) -> tuple[str, ...]:
     kept = {"topic": f"topic {right.topic}", "partitions": f"new partitions of {right.topic}"}
     held = kept.get(right.keeps_back, {"flow": "everything"}.get(right.keeps_back, "no record"))
     return right.cluster, right.principal, right.operation, f"{right.resource} {right.name}", held
-
-
-def right_json(right: Right) -> dict[str, str]:
-    """The documented JSON form of a missing right (docs/json-output.md)."""
-    return {
-        "cluster": right.cluster,
-        "principal": right.principal,
-        "operation": right.operation,
-        "resource": right.resource,
-        "name": right.name,
-        "needed_to": right.why,
-        "keeps_back": right.keeps_back,
-        "topic": right.topic,
-    }
-
-
-def _topic_json(topic: NewTopic) -> dict[str, Any]:
-    return {
-        "topic": topic.name,
-        "partitions": topic.partitions,
-        "replication_factor": topic.replication_factor,
-        "settings": dict(topic.configs),
-    }

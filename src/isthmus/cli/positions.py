@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from isthmus.cli.completing import flow_names
 from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.render import Output
 from isthmus.errors import ConfigError
@@ -35,7 +36,9 @@ _Wanted = dict[TopicPartition, int | None]
 def positions(
     file: Annotated[Path, typer.Argument(help="The file that the flow runs from.")],
     secrets: Secrets = None,
-    flow: Annotated[str, typer.Option(help="Which flow of the file, as source->target.")] = "",
+    flow: Annotated[
+        str, typer.Option(help="Which flow of the file, as source->target.", autocompletion=flow_names)
+    ] = "",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="TOPIC:PARTITION=OFFSET: go on at this source offset.")
     ] = None,
@@ -53,7 +56,7 @@ def positions(
 
 def choose_flows(flows: tuple[Flow, ...], name: str, *, changing: bool) -> list[Flow]:
     """The flows meant by --flow; one alone where something is changed."""
-    found = [flow for flow in flows if name in ("", flow.name)]
+    found = [flow for flow in flows if name in ("", flow.name, flow.replicator)]
     if not found or (changing and len(found) > 1):
         names = ", ".join(flow.name for flow in flows)
         text = f"the file has no flow {name!r}" if not found else "the file has several flows"

@@ -17,10 +17,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from isthmus.cli.completing import flow_names, topic_names
 from isthmus.cli.config import Secrets, loaded_from
-from isthmus.cli.gaps import decision_json, decision_told
+from isthmus.cli.gaps import decision_told
 from isthmus.cli.positions import choose_flows
 from isthmus.cli.render import Output
+from isthmus.engine.resolve.form import decision_json
 from isthmus.errors import ConfigError
 from isthmus.model import Flow
 
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
 
 def resolve(
     file: Annotated[Path, typer.Argument(help="The file that the flow runs from.")],
-    topic: Annotated[str, typer.Option("--topic", help="The source topic that stopped.")],
+    topic: Annotated[str, typer.Option("--topic", help="The source topic that stopped.", autocompletion=topic_names)],
     secrets: Secrets = None,
-    flow: Annotated[str, typer.Option("--flow", help="Which flow of the file, as source->target.")] = "",
+    flow: Annotated[
+        str, typer.Option("--flow", help="Which flow of the file, as source->target.", autocompletion=flow_names)
+    ] = "",
     partition: Annotated[
         int, typer.Option("--partition", help="Only this partition; all that stopped if left out.")
     ] = -1,

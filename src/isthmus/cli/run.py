@@ -13,7 +13,9 @@ from rich.console import Console
 from isthmus.cli.config import File, Secrets, loaded_from, warn
 from isthmus.cli.metrics import served
 from isthmus.cli.render import Output, Screen, summary
-from isthmus.errors import ConfigError, IsthmusError, PartitionStopped
+from isthmus.cli.spark_words import pair
+from isthmus.cli.ui import beside
+from isthmus.errors import IsthmusError, PartitionStopped
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus
 
@@ -42,6 +44,12 @@ def run(
     metrics: Annotated[
         str, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics there; on loopback.")
     ] = "",
+    ui: Annotated[
+        str, typer.Option("--ui", metavar="[HOST:]PORT", help="Serve the web page there, read-only; on loopback.")
+    ] = "",
+    ui_token_file: Annotated[
+        Path | None, typer.Option("--ui-token-file", help="File with the token for the web page.")
+    ] = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="What to print at the end.")] = Output.text,
 ) -> None:
     """Replicate topics exactly once, until Ctrl-C (or until caught up)."""
@@ -61,7 +69,7 @@ def run(
     console = Console(stderr=True)
     warn(loaded)
     try:
-        with served(flows, metrics), Screen(console) as screen:
+        with served(flows, metrics), beside(flows, ui, ui_token_file), Screen(console) as screen:
             ended = replicate(flows, options, screen.show)
     except IsthmusError as error:
         # A cluster that does not answer, for one: its address is from there.
@@ -107,13 +115,6 @@ def transforming(spark: Spark, flows: Sequence[Flow], note: Callable[[str], None
     from isthmus.frames.runner import Transforming
 
     return Transforming(spark, flows, note)
-
-
-def pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"--conf {text}: not of the form key=value")
-    return key, value
 
 
 def _refuse_stopped(ended: list[FlowStatus]) -> None:

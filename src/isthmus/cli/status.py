@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console, Group
 
+from isthmus.cli.completing import flow_names
 from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.positions import choose_flows
 from isthmus.cli.render import Output
@@ -34,7 +35,9 @@ _GRAVEST_FIRST = (9, 8, 5, 6, 4, 0)
 def status(
     file: Annotated[Path, typer.Argument(help="The file that the flow runs from.")],
     secrets: Secrets = None,
-    flow: Annotated[str, typer.Option("--flow", help="Which flow of the file, as source->target.")] = "",
+    flow: Annotated[
+        str, typer.Option("--flow", help="Which flow of the file, as source->target.", autocompletion=flow_names)
+    ] = "",
     everything: Annotated[bool, typer.Option("--all", help="Every partition, not only those to look at.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second, until Ctrl-C.")] = False,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")] = Output.text,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from isthmus.cli.completing import flow_names, topic_names
 from isthmus.cli.config import Secrets, loaded_from
 from isthmus.cli.render import Output
 from isthmus.errors import ConfigError
@@ -24,8 +25,16 @@ if TYPE_CHECKING:
     from isthmus.engine.wishes import Answer, Wishing
 
 FileArgument = Annotated[Path, typer.Argument(help="The file that the flow runs from.")]
-FlowOption = Annotated[str, typer.Option("--flow", help="Which flow of the file, as source->target; all if left out.")]
-TopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Only this source topic; may be repeated.")]
+FlowOption = Annotated[
+    str,
+    typer.Option(
+        "--flow", help="Which flow of the file, as source->target; all if left out.", autocompletion=flow_names
+    ),
+]
+TopicOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="Only this source topic; may be repeated.", autocompletion=topic_names),
+]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print the result.")]
 
 
@@ -103,7 +112,7 @@ def _wish(
     ask: Callable[[Wishing], Awaitable[Answer]],
     otherwise: str = "nobody runs it now; holds when it starts",
 ) -> None:
-    flows = [flow for flow in loaded_from(file, secrets).flows if name in ("", flow.name)]
+    flows = [flow for flow in loaded_from(file, secrets).flows if name in ("", flow.name, flow.replicator)]
     if not flows:
         raise ConfigError(f"the file has no flow {name!r}", where="--flow", hint="write it as source->target")
     answers = [(flow, asyncio.run(_ask(flow, ask))) for flow in flows]

@@ -15,12 +15,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from isthmus.cli.completing import topic_names
 from isthmus.cli.config import File, Secrets, loaded_from, warn
-from isthmus.cli.gaps import gap_json, moment
+from isthmus.cli.gaps import moment
 from isthmus.cli.proof_page import page
 from isthmus.cli.render import Output
-from isthmus.cli.run import pair
+from isthmus.cli.spark_words import pair
 from isthmus.config.values import milliseconds
+from isthmus.engine.resolve.form import gap_json
 from isthmus.errors import ConfigError, ProofError
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ def verify(
     file: File = None,
     secrets: Secrets = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="Only source topics that match; may be repeated.")
+        list[str] | None,
+        typer.Option("--topic", help="Only source topics that match; may be repeated.", autocompletion=topic_names),
     ] = None,
     since: Annotated[
         str, typer.Option("--since", help="Only records of this time or later: 2026-01-31T12:00:00Z.")

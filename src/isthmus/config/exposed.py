@@ -6,6 +6,7 @@ secret settings lead to, and key stores. Looks at mode bits only, because root m
 
 from __future__ import annotations
 
+import os
 import shlex
 import stat
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from isthmus.errors import ConfigError
 from isthmus.model import Cluster
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_POD = "KUBERNETES_SERVICE_HOST"  # Kubernetes sets it in every pod
 
 
 def exposed(clusters: Iterable[Cluster], origin: Path, providers: Providers) -> tuple[Path, ...]:
@@ -64,4 +66,10 @@ def _open_to_others(path: Path) -> bool:
         found = path.stat()
     except OSError:
         return False  # not there, or no file at all (the environment): whoever needs it will say so
-    return stat.S_ISREG(found.st_mode) and bool(found.st_mode & _OTHERS)
+    return stat.S_ISREG(found.st_mode) and bool(found.st_mode & _others())
+
+
+def _others() -> int:
+    """Secrets are mounted into a pod as root's, and opened to the pod's own group (`fsGroup`) where it is not root.
+    Nobody but the pod is in that group."""
+    return _OTHERS & ~stat.S_IRGRP if _POD in os.environ else _OTHERS

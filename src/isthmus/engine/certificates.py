@@ -13,7 +13,7 @@ from isthmus.config.credentials import principal
 from isthmus.engine.checks import Check, fail, failed, ok, warn
 from isthmus.errors import IsthmusError, SecurityRefused, SourceError, TargetError
 from isthmus.wire.cluster import Client
-from isthmus.wire.health import shown_certificates
+from isthmus.wire.health import Shown, shown_certificates
 from isthmus.wire.security.validity import Validity, authorities, of_certificate, own
 
 _DAY_S = 86_400
@@ -38,9 +38,8 @@ async def _tls(client: Client, kind: _Kind) -> list[Check]:
     if tls is None:
         return []
     shown = await shown_certificates(client)
-    found = [of_certificate(each.der, f"the certificate of {each.name}") for each in shown]
     try:
-        found += [*own(tls, alias), *authorities([each.der for each in shown], tls, alias)]
+        found = _all(client, shown)
     except SecurityRefused as error:
         return [failed("tls", alias, error)]
     checks = judged(alias, found, time.time(), kind)
@@ -51,6 +50,19 @@ async def _tls(client: Client, kind: _Kind) -> list[Check]:
         checks.append(warn("tls", alias, "names in certificates are not checked", hint))
     spoken = ", ".join(sorted({each.version for each in shown}))
     return [*checks, ok("tls", alias, f"{spoken}; chains verified{_names(tls.verify_name)}; {_first_end(found)}")]
+
+
+async def validities(client: Client) -> list[Validity]:
+    """Of every certificate on the way to a cluster: brokers' own, ours, and the authority's. None without TLS."""
+    return _all(client, await shown_certificates(client))
+
+
+def _all(client: Client, shown: Sequence[Shown]) -> list[Validity]:
+    tls, alias = client.cluster.security.tls, client.cluster.alias
+    if tls is None:
+        return []
+    found = [of_certificate(each.der, f"the certificate of {each.name}") for each in shown]
+    return [*found, *own(tls, alias), *authorities([each.der for each in shown], tls, alias)]
 
 
 def _names(checked: bool) -> str:

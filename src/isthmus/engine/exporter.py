@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from typing import Self
 
 from isthmus.engine.outlook import Outlook
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, TargetError
 from isthmus.model import Flow
 from isthmus.observe.health import FlowHealth
 from isthmus.observe.metrics import Looked
@@ -28,8 +29,10 @@ class Exporter:
         self._flows = flows
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="metrics", daemon=True)
-        self._outlooks = [Outlook(flow) for flow in flows]
+        self._outlooks = [Outlook(flow, certificates=True) for flow in flows]
         self._turns = asyncio.Lock()
+        self.failures: dict[str, IsthmusError] = {}  # why the last look at a flow found nothing, by its name
+        self.spent_s = 0.0  # processor time of the last look
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -46,7 +49,9 @@ class Exporter:
 
     async def _look(self) -> Looked:
         async with self._turns:
+            began = time.thread_time()  # nothing but looks is done in this thread
             found = await asyncio.gather(*(self._one(number) for number in range(len(self._flows))))
+            self.spent_s = time.thread_time() - began
         told = zip(self._flows, found, strict=True)
         lost = [(flow.name, flow.target.alias) for flow, health in told if health is None]
         return Looked(flows=[health for health in found if health is not None], lost=lost)
@@ -55,10 +60,14 @@ class Exporter:
         """A target that is away may come back as another one: then the look begins anew."""
         try:
             async with asyncio.timeout(_WITHIN_S / 2):
-                return await self._outlooks[number].look()
-        except (IsthmusError, TimeoutError):
+                found = await self._outlooks[number].look()
+            self.failures.pop(self._flows[number].name, None)
+            return found
+        except (IsthmusError, TimeoutError) as error:
+            late = TargetError(f"no answer within {_WITHIN_S / 2:.0f} s", code="UNREACHABLE")
+            self.failures[self._flows[number].name] = error if isinstance(error, IsthmusError) else late
             self._outlooks[number].close()
-            self._outlooks[number] = Outlook(self._flows[number])
+            self._outlooks[number] = Outlook(self._flows[number], certificates=True)
             return None
 
     async def _close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from dataclasses import replace
 from typing import NamedTuple, Self
 
 from isthmus.engine import history
@@ -18,6 +19,7 @@ from isthmus.engine.history import History
 from isthmus.engine.pictured import Scenery, pictured
 from isthmus.engine.resolve.record import stops
 from isthmus.engine.sides import reach, unconnected
+from isthmus.engine.signs import Papers, Pulse
 from isthmus.engine.wishes import paused
 from isthmus.errors import IsthmusError, SourceError, TargetError, WireError
 from isthmus.mm2.filters import choose
@@ -45,9 +47,11 @@ class _Ends(NamedTuple):
 class Outlook:
     """`async with` it, and `look` as often as wanted. A target that does not answer is an error of the look."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow, *, certificates: bool = False) -> None:
         self.flow = flow
         self._source, self._target = unconnected(flow)
+        self._pulse = Pulse(flow, self._target)
+        self._papers = (Papers(flow.source), Papers(flow.target)) if certificates else None
         self._journal = Journal(self._target, flow.control_topic)
         self._cursor = -1
         self._history = History()
@@ -79,6 +83,7 @@ class Outlook:
             if there:
                 await self._watch_lease()
             stored = await self._positions() if there else {}
+            beat_ms = await self._pulse.last_ms() if there else None
             source = await asking
         finally:
             asking.cancel()
@@ -87,17 +92,25 @@ class Outlook:
             self._source.close()  # a link that does not answer would be asked again
         if there and self._is_driven():
             await self._doubt(source.ends)
+        here, far = await self._certified(_well(self._target), source.health)
         scenery = Scenery(
-            source=source.health,
-            target=_well(self._target),
+            source=far,
+            target=here,
             ends=source.ends,
             stored=stored,
             is_there=there,
             is_driven=there and self._is_driven(),
             now_ms=self._now_ms(),
             host=socket.gethostname(),
+            beat_ms=beat_ms,
         )
         return pictured(self.flow, self._history, scenery)
+
+    async def _certified(self, target: ClusterHealth, source: ClusterHealth) -> tuple[ClusterHealth, ClusterHealth]:
+        if self._papers is None:
+            return target, source
+        theirs, ours = await asyncio.gather(*(papers.ends() for papers in self._papers))
+        return replace(target, certificates=ours), replace(source, certificates=theirs)
 
     # -- the target ------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ class Scenery:
     is_driven: bool
     now_ms: int
     host: str
+    beat_ms: int | None = None  # of the last heartbeat
 
 
 def pictured(flow: Flow, seen: History, scenery: Scenery) -> FlowHealth:
@@ -45,6 +46,7 @@ def pictured(flow: Flow, seen: History, scenery: Scenery) -> FlowHealth:
     records, size = seen.rates(now_ms) if scenery.is_driven else (0.0, 0.0)
     return FlowHealth(
         flow=flow.name,
+        replicator=flow.replicator,
         time=time.time(),
         state=_state(seen, scenery),
         source=scenery.source,
@@ -52,6 +54,7 @@ def pictured(flow: Flow, seen: History, scenery: Scenery) -> FlowHealth:
         driver=f"process {lease['pid']} on {lease['host']}" if lease.get("host") else "",
         here=lease.get("host") == scenery.host,
         silent_s=history.lease_age_ms(view, now_ms) / 1000 if lease else None,
+        heartbeat_age_s=None if scenery.beat_ms is None else max(0, now_ms - scenery.beat_ms) / 1000,
         paused_topics=tuple(sorted(paused(view).topics)),
         throttle=throttled(view, flow.throttle),
         partitions=_Partitions(flow, seen, scenery).all(),
@@ -67,6 +70,7 @@ def pictured(flow: Flow, seen: History, scenery: Scenery) -> FlowHealth:
         error=str(ended.get("message", "")),
         code=str(ended.get("code", "")),
         events=tuple(said.get("events", ())),
+        spark_page=str(said.get("spark_page", "")),
     )
 
 

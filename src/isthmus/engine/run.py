@@ -177,6 +177,8 @@ class Run:
     async def _until_spark_is_lost(self) -> None:
         """Raises when Spark does not start, or its JVM or context is gone while it is needed."""
         spark = await self.spark()
+        for driver in self._drivers:
+            driver.scene.spark_page = spark.page
         while spark.alive():
             await asyncio.sleep(_LOOK_EVERY_S)
         if self._signals == 0:

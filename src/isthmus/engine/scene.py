@@ -76,6 +76,7 @@ class Scene:
         self._goals: dict[TopicPartition, int] = {}  # of a run that ends when they are reached
         self._stops: dict[TopicPartition, Stop] = {}
         self._partitions: set[TopicPartition] = set()
+        self.spark_page = ""  # the address of Spark's own page
         self._events: list[str] = []
         self._dropped = 0
         self._gaps = self._lost = 0
@@ -207,7 +208,8 @@ class Scene:
             {"state": lane.state, "epochs": lane.epochs, "failures": lane.failures, "error": lane.error}
             for lane in self._lanes[: self._count]
         ]
-        return {"lanes": lanes, "events": self._events[-_TOLD_OUTSIDE:]}
+        page = {"spark_page": self.spark_page} if self.spark_page else {}
+        return {"lanes": lanes, "events": self._events[-_TOLD_OUTSIDE:], **page}
 
     def show(self, state: str) -> FlowStatus:
         status = FlowStatus(

@@ -103,6 +103,11 @@ class Spark:
     def jvm_pid(self) -> int | None:
         return None if self._jvm is None else self._jvm.pid
 
+    @property
+    def page(self) -> str:
+        """The address of Spark's own page; empty: there is none."""
+        return str(self.context.uiWebUrl or "")
+
     def last_words(self) -> str:
         """The end of what the JVM wrote to its console, which is a file."""
         return _tail(Path(self._folder.name) / "jvm.out")

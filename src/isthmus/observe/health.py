@@ -96,6 +96,14 @@ class LaneHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateHealth:
+    """A certificate on the way to a cluster. `until`: seconds since 1970."""
+
+    whose: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterHealth:
     """One side, as this look found it."""
 
@@ -104,6 +112,7 @@ class ClusterHealth:
     code: str = ""
     error: str = ""
     tunnel: str = ""  # the way there, where there is a tunnel
+    certificates: tuple[CertificateHealth, ...] = ()  # where whoever looks asked for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +159,11 @@ class FlowHealth:
     state: str
     source: ClusterHealth
     target: ClusterHealth
+    replicator: str = ""  # its other name, as kafka-cloud-replicator has it
     driver: str = ""  # who drives it, or did
     here: bool = False  # on this machine
     silent_s: float | None = None  # since its lease was renewed
+    heartbeat_age_s: float | None = None  # since its last heartbeat on the target
     paused_topics: tuple[str, ...] = ()
     throttle: int = 0  # bytes per second; 0: none
     partitions: tuple[PartitionHealth, ...] = ()
@@ -168,6 +179,7 @@ class FlowHealth:
     error: str = ""  # the last one that concerned the whole flow
     code: str = ""
     events: tuple[str, ...] = ()
+    spark_page: str = ""  # the address of Spark's own page, if it has one
 
     @property
     def verdict(self) -> Verdict:
@@ -209,6 +221,10 @@ class FlowHealth:
 
     def as_json(self) -> dict[str, Any]:
         """The documented form."""
+        return {**asdict(self), **self.concluded()}
+
+    def concluded(self) -> dict[str, Any]:
+        """What follows from the rest: the part of the documented form that is no field."""
         cause = self.cause
         sums = {
             "lag": self.lag,
@@ -217,4 +233,4 @@ class FlowHealth:
             "lost_offsets": self.lost,
         }
         told = {"verdict": self.verdict.value, "cause": cause.code, "exit_status": cause.exit_code}
-        return {**asdict(self), **told, **sums, "counts": self.counts}
+        return {**told, **sums, "counts": self.counts}

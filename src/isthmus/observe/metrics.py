@@ -38,6 +38,7 @@ class Looked:
 def metric_families(looked: Looked) -> Iterator[Metric]:
     """Every metric of every flow."""
     yield _up(looked)
+    yield _certificates(looked.flows)
     yield from _flow_gauges(looked.flows)
     yield from _counters(looked.flows)
     yield from _partition_gauges(looked.flows)
@@ -58,6 +59,19 @@ def _up(looked: Looked) -> Metric:
     return found
 
 
+def _certificates(flows: Iterable[FlowHealth]) -> Metric:
+    found = GaugeMetricFamily(
+        "isthmus_certificate_expiry_timestamp_seconds",
+        "When a certificate on the way to a cluster ends, in seconds since 1970.",
+        labels=("flow", "side", "cluster", "whose"),
+    )
+    for each in flows:
+        for side, cluster in (("source", each.source), ("target", each.target)):
+            for one in cluster.certificates:
+                found.add_metric((each.flow, side, cluster.alias, one.whose), one.until)
+    return found
+
+
 # --- of a flow --------------------------------------------------------------------------------
 
 _GAUGES: tuple[tuple[str, str, Callable[[FlowHealth], Value]], ...] = (
@@ -71,6 +85,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[FlowHealth], Value]], ...] = (
     ("isthmus_record_rate", "Records per second, over the last seconds.", lambda one: one.records_per_s),
     ("isthmus_byte_rate", "Bytes per second, over the last seconds.", lambda one: one.bytes_per_s),
     ("isthmus_driver_silent_seconds", "Since the driver renewed its lease.", lambda one: one.silent_s),
+    (
+        "isthmus_heartbeat_age_seconds",
+        "Since the flow's last heartbeat on the target.",
+        lambda one: one.heartbeat_age_s,
+    ),
     ("isthmus_gaps", "Gaps on record, of all time.", lambda one: len(one.gaps)),
     (
         "isthmus_gaps_open",

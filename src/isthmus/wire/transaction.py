@@ -28,6 +28,7 @@ from isthmus.wire.link import Answer, Message
 
 SECOND_PROTOCOL_FEATURE = "transaction.version"
 _PAUSE_S = 0.02
+_UNKNOWN = frozenset({codes.NETWORK_EXCEPTION, codes.REQUEST_TIMED_OUT})  # whether it was done
 _UNKNOWN_TOPIC_S, _COORDINATOR_S = 5.0, 30.0
 
 
@@ -169,17 +170,18 @@ async def end(
             if second_protocol:
                 return Identity(who.transactional_id, answer.producer_id, answer.producer_epoch)
             return who
-        if code == codes.NETWORK_EXCEPTION and not second_protocol:
+        if code in _UNKNOWN and not second_protocol:
             raise OrderVoid("the answer to EndTxn was lost: the outcome is unknown", where=who.transactional_id)
-        again = codes.COORDINATOR_MOVING | {codes.CONCURRENT_TRANSACTIONS, codes.NETWORK_EXCEPTION}
+        again = codes.COORDINATOR_MOVING | _UNKNOWN | {codes.CONCURRENT_TRANSACTIONS}
         if code not in again or time.monotonic() > deadline:
             raise void_or_refused(code, "EndTxn", who)
         await asyncio.sleep(_PAUSE_S if code == codes.CONCURRENT_TRANSACTIONS else 0.1)
 
 
 def void_or_refused(code: int, what: str, who: Identity) -> WireError:
-    """47, 49, 90: the order is void. 48: the coordinator aborted it by timeout, so it is void as well."""
-    if code in codes.VOID or code in (codes.INVALID_TXN_STATE, codes.NETWORK_EXCEPTION):
+    """47, 49, 90: the order is void. 48: the coordinator aborted it by timeout, 120: it may only be aborted, so it is
+    void as well; and so it is when nobody knows."""
+    if code in codes.VOID | _UNKNOWN or code in (codes.INVALID_TXN_STATE, codes.TRANSACTION_ABORTABLE):
         return OrderVoid(f"{what} answered {codes.name(code)}", where=who.transactional_id)
     return BrokerRefused(f"{what} answered {codes.name(code)}", code, where=who.transactional_id)
 

@@ -1,0 +1,1 @@
+"""The web page: flows as `isthmus status` knows them, in a browser. Only this package knows starlette and uvicorn."""
