@@ -17,6 +17,7 @@ from isthmus.engine.control import ControlView
 from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.entrance import admit
 from isthmus.engine.fleet import Fleet
+from isthmus.engine.forgotten import refuse_forgotten
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.lease import Lease, rival
 from isthmus.engine.offsets.keeper import GroupKeeper
@@ -164,12 +165,20 @@ class Driver:
         if self._forget and self.flow.keeps_index:
             await self._groups.index.erase(self._forget)
         await self.roster.record(self.view, starts=self.flow.starts)
+        await self._refuse_forgotten()
         self.roster.assign()
         self.scene.stand_by(self.view)
         await self._upkeep.first_round()
         if self._until_caught_up:
             self.scene.set_goals(await self.dispatch.see_ends(self._source))
         self.scene.show("running")
+
+    async def _refuse_forgotten(self) -> None:
+        """And put on record which progress topic it is that we go on with."""
+        ledger, known = self.dispatch.ledger, self.view.values.get("snapshot")
+        copies = {tp: copy for tp, copy in self.roster.copies().items() if tp.topic not in self._forget}
+        await refuse_forgotten(self._target, ledger, known, copies)
+        await control.write(self.journal, {"snapshot": ledger.snapshot()})
 
     async def _read_control(self) -> None:
         start, self._cursor = await self.journal.beginning(), await self.journal.end()

@@ -209,6 +209,14 @@ class Roster:
     def target_of(self, source: TopicPartition) -> TopicPartition:
         return TopicPartition(self.routes[source.topic].target, source.partition)
 
+    def copies(self) -> dict[TopicPartition, TopicPartition]:
+        """The copy of every source partition that was found."""
+        return {
+            TopicPartition(route.source, number): TopicPartition(route.target, number)
+            for route in self._found.values()
+            for number in range(route.partitions)
+        }
+
     def remotes(self) -> dict[str, str]:
         """The target's name of each source topic."""
         return {route.source: route.target for route in self.routes.values()}
