@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LONGEST_PAUSE_S = 10.0
 _IDLE_WITHIN_S = 30.0
+_WORKED_S = 3.0  # an order that lasted so long did work: its end is a first failure, not one more in a row
 
 
 class Fleet:
@@ -125,6 +126,7 @@ class Fleet:
             self._wakes[lane].clear()
             await self._gates[lane].wait()
             self._busy.add(lane)
+            began = time.monotonic()
             try:
                 order = await self._make_order(lane)
                 receipt = None if order is None else await self._run_order(order)
@@ -133,7 +135,7 @@ class Fleet:
             except (TimeoutError, IsthmusError) as error:
                 if self.stopping.is_set():
                     return  # cancelled by an impatient operator; the fence at the end aborts what it had open
-                failures += 1
+                failures = _counted(failures, began)
                 pause = min(_LONGEST_PAUSE_S, 0.2 * 2 ** min(failures, 8))
                 driver.scene.lane_failed(lane, f"{error}; planning it again in {pause:.1f} s")
                 await self._wait(lane, pause)
@@ -145,7 +147,7 @@ class Fleet:
                     return
                 await self._wait(lane, 1.0)
                 continue
-            failures = failures + 1 if receipt.reason == "fenced" and not receipt.learned else 0
+            failures = _counted(failures, began) if receipt.reason == "fenced" and not receipt.learned else 0
             driver.scene.lane_ended(receipt)
             driver.dispatch.learn(receipt)
             if receipt.reason == "caught up":
@@ -177,6 +179,11 @@ class Fleet:
             return await self._runner.run(order)
         finally:
             await self._driver.hear()
+
+
+def _counted(failures: int, began: float) -> int:
+    """Failures in a row, with the one of an order that began then."""
+    return 1 if time.monotonic() - began > _WORKED_S else failures + 1
 
 
 def _open_gate() -> asyncio.Event:
