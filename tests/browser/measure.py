@@ -68,7 +68,7 @@ def main() -> None:
         for section in ("overview", "topics"):
             page = browser.new_page(viewport={"width": 1240, "height": 900})
             told[section] = {
-                name: round(value, 1) for name, value in figures(page, f"{served.url}#/{section}", 20).items()
+                name: round(value, 1) for name, value in figures(page, f"{served.url}#/{section}", 8).items()
             }
             page.close()
         browser.close()

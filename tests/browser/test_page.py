@@ -16,6 +16,7 @@ from tests.pages import NASTY, carries_nothing, flow, made_up
 
 from isthmus.engine.exporter import Exporter
 from isthmus.lab import Lab
+from isthmus.web import collector
 from isthmus.web.server import Settings, serve
 
 AXE = Path(__file__).with_name("axe.min.js")
@@ -24,9 +25,10 @@ TOKEN = "0123456789abcdef-not-guessed"
 
 @pytest.fixture(scope="module")
 def large() -> Iterator[str]:
-    """The real application over a made-up status of 5,000 partitions."""
+    """The real application over a made-up status of 5,000 partitions; each second, whatever that costs."""
     settings = Settings(listen="127.0.0.1:0", carry=carries_nothing)
-    with serve([flow()], made_up(PARTITIONS), settings) as served:
+    with pytest.MonkeyPatch.context() as patch, serve([flow()], made_up(PARTITIONS), settings) as served:
+        patch.setattr(collector, "_SHARE", 1.0)
         yield served.url
 
 

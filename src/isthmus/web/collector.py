@@ -20,7 +20,7 @@ from isthmus.web.pictures import Json, Picture, Pictures
 EVERY_S = 1.0
 _SELDOM_S = 10.0
 _SHARE = 0.01  # of one core, for looks
-_FRESH_S = 3.0  # an older picture is not shown to somebody who has just come
+_FRESH_S = 12.0  # an older picture is not shown to somebody who has just come
 _STILL_S = 15.0  # a word now and then, or what lies between would take the connection for dead
 
 
