@@ -14,9 +14,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from tests.threaded import Threads
 from typer.main import get_command
 
 from isthmus.cli.app import app
+from isthmus.engine.spark import Spark
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -136,3 +138,7 @@ def test_every_line_of_the_guarantees_names_its_test_or_says_that_there_is_none(
     assert [row for row in rows if row not in told] == []
     invariants = set(re.findall(r"^\| (I\d+) \|", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE))
     assert invariants == set(re.findall(r"^\| (I\d+) \|", page, re.MULTILINE)) != set()
+
+
+def test_threads_in_sparks_place_have_all_that_is_asked_of_spark() -> None:
+    assert {name for name in vars(Spark) if not name.startswith("_")} - set(dir(Threads)) == set()
