@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup check test demo bench docs reference lock clean
+.PHONY: help setup check test demo torture bench docs reference lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -36,6 +36,9 @@ test: $(READY) ## Everything: check, then tests with real brokers, Spark and fau
 
 demo: $(READY) ## Two clusters, a replication, a kill in the middle, a proof
 	$(BIN)/isthmus demo
+
+torture: $(READY) ## Faults of every kind for MINUTES=10 against a flow between two clusters, and a proof
+	$(BIN)/isthmus torture --minutes $(or $(MINUTES),10)
 
 bench: $(READY) ## Isthmus and MirrorMaker 2 side by side
 	$(BIN)/isthmus bench
