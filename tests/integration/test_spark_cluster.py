@@ -52,6 +52,10 @@ class SparkCluster:
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def shipped(self) -> list[Path]:
+        """The package, wherever an executor got it."""
+        return list(self.folder.glob("worker-*-work/app-*/*/isthmus.zip"))
+
     def executors(self, number: int) -> list[psutil.Process]:
         """The executor JVMs of one worker."""
         return [child for child in self.workers[number].children() if child.name() == "java"]
@@ -62,52 +66,13 @@ class SparkCluster:
         return self.executors(number)[0]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[SparkCluster]:
     guard = Guard(Path(tempfile.mkdtemp(prefix="spark-cluster-")))
     try:
         yield SparkCluster(guard, workers=2)
     finally:
         guard.close()
-
-
-def test_a_flow_on_a_spark_cluster_survives_the_loss_of_a_worker(
-    lab: Lab, cluster: SparkCluster, tmp_path: Path
-) -> None:
-    alias, topic = unique("cluster"), unique("topic-")
-    source, target = lab["east"], lab["west"]
-    source.create_topic(topic, PARTITIONS)
-    # One core is left for two lanes after the kill: they take turns, epoch by epoch.
-    more = ["tuning: {epoch_seconds: 2.0}"]
-    file = yaml_file(tmp_path, source.bootstrap, target.bootstrap, alias=alias, topics=[topic], more=more)
-    environment = {"SPARK_LOCAL_IP": HOST, "TMPDIR": str(tmp_path)}
-    with Running("run", file, "--master", cluster.url, "--lanes", "2", "-o", "json", env=environment) as running:
-        with Writing(source.bootstrap, topic, PARTITIONS):
-            grows(target.bootstrap, f"{alias}.{topic}", seconds=180)
-            assert [len(cluster.executors(number)) for number in (0, 1)] == [1, 1]
-            shipped = list(cluster.folder.glob("worker-*-work/app-*/*/isthmus.zip"))
-            assert len(shipped) == 2, "the package is sent to each executor"
-            lost = [*cluster.workers[0].children(recursive=True)]
-            executor = cluster.executors(0)[0]
-
-            cluster.workers[0].kill()
-            executor.kill()
-
-            wait_for(lambda: not any(map(is_running, lost)), 30, f"with its executor a lane ends: {lost}")
-            grows(target.bootstrap, f"{alias}.{topic}", seconds=180)
-        assert crossed(source, target, alias, topic, seconds=180).records > 0
-        executors = cluster.executors(1)
-        running.terminate()
-        ended = running.ended(90)
-        assert ended.code == 0, ended
-        ended.quiet()
-        assert running.family() == []
-        wait_for(lambda: not any(map(is_running, executors)), 60, "executors end with the application")
-    (flow,) = ended.json()
-    assert sum(lane["failures"] for lane in flow["lanes"]) >= 1
-    # Heartbeats are written to the source as long as the flow runs: one may come after the last look at it.
-    assert {row["lag"] for row in flow["partitions"] if row["topic"] == topic} == {0}
-    assert list(tmp_path.glob("isthmus-spark-*")) == []
 
 
 def test_a_flow_with_a_transform_on_a_spark_cluster_survives_the_loss_of_executors(
@@ -129,3 +94,44 @@ def test_a_flow_with_a_transform_on_a_spark_cluster_survives_the_loss_of_executo
         running.terminate()
         ended = running.ended(90)
         assert ended.code == 0, ended
+    wait_for(lambda: not cluster.executors(0) and not cluster.executors(1), 60, "executors end with the application")
+
+
+def test_a_flow_on_a_spark_cluster_survives_the_loss_of_a_worker(
+    lab: Lab, cluster: SparkCluster, tmp_path: Path
+) -> None:
+    """The last test of this cluster: it leaves one worker."""
+    alias, topic = unique("cluster"), unique("topic-")
+    source, target = lab["east"], lab["west"]
+    earlier = set(cluster.shipped())
+    source.create_topic(topic, PARTITIONS)
+    # One core is left for two lanes after the kill: they take turns, epoch by epoch.
+    more = ["tuning: {epoch_seconds: 2.0}"]
+    file = yaml_file(tmp_path, source.bootstrap, target.bootstrap, alias=alias, topics=[topic], more=more)
+    environment = {"SPARK_LOCAL_IP": HOST, "TMPDIR": str(tmp_path)}
+    with Running("run", file, "--master", cluster.url, "--lanes", "2", "-o", "json", env=environment) as running:
+        with Writing(source.bootstrap, topic, PARTITIONS):
+            grows(target.bootstrap, f"{alias}.{topic}", seconds=180)
+            assert [len(cluster.executors(number)) for number in (0, 1)] == [1, 1]
+            assert len(set(cluster.shipped()) - earlier) == 2, "the package is sent to each executor"
+            lost = [*cluster.workers[0].children(recursive=True)]
+            executor = cluster.executors(0)[0]
+
+            cluster.workers[0].kill()
+            executor.kill()
+
+            wait_for(lambda: not any(map(is_running, lost)), 30, f"with its executor a lane ends: {lost}")
+            grows(target.bootstrap, f"{alias}.{topic}", seconds=180)
+        assert crossed(source, target, alias, topic, seconds=180).records > 0
+        executors = cluster.executors(1)
+        running.terminate()
+        ended = running.ended(90)
+        assert ended.code == 0, ended
+        ended.quiet()
+        assert running.family() == []
+        wait_for(lambda: not any(map(is_running, executors)), 60, "executors end with the application")
+    (flow,) = ended.json()
+    assert sum(lane["failures"] for lane in flow["lanes"]) >= 1
+    # Heartbeats are written to the source as long as the flow runs: one may come after the last look at it.
+    assert {row["lag"] for row in flow["partitions"] if row["topic"] == topic} == {0}
+    assert list(tmp_path.glob("isthmus-spark-*")) == []
