@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from isthmus.wire.batch import corrupt
+from isthmus.wire.compiled import njit
 from isthmus.wire.kernels import NO_FIXED_TIME, Bytes, Table, read_varint
 from isthmus.wire.prints import OFFSET, Opened, printed
 

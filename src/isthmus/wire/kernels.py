@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
+
+from isthmus.wire.compiled import njit
 
 Bytes = npt.NDArray[np.uint8]
 Table = npt.NDArray[np.int64]

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from isthmus.wire import compression
 from isthmus.wire.batch import Batch, corrupt, crc_is_right, payload_of
+from isthmus.wire.compiled import njit
 from isthmus.wire.kernels import MIN_RECORD, NO_FIXED_TIME, Bytes, Table, read_varint
 from isthmus.wire.legacy import body_of, unwrapped
 
