@@ -170,11 +170,11 @@ def _limited(scene: Scene, side: str, quota: str) -> Iterator[None]:
         "clients",
         "--entity-default",
     ]
-    _tool("org.apache.kafka.tools.ConfigCommand", *words, "--add-config", f"{quota}=40000")
+    _tool("kafka.admin.ConfigCommand", *words, "--add-config", f"{quota}=40000")
     try:
         yield
     finally:
-        _tool("org.apache.kafka.tools.ConfigCommand", *words, "--delete-config", quota)
+        _tool("kafka.admin.ConfigCommand", *words, "--delete-config", quota)
 
 
 def _tool(name: str, *words: str) -> None:
