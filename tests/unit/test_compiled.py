@@ -15,7 +15,7 @@ def _place(file: str) -> str:
 
 
 def test_a_package_that_was_shipped_as_a_zip_is_known_by_the_path_inside_of_it() -> None:
-    one, other = (f"/work/app-{n}/{n}/isthmus.zip/isthmus/wire/kernels.py" for n in (1, 2))
+    one, other = (f"/spark/app-{n}/{n}/isthmus.zip/isthmus/wire/kernels.py" for n in (1, 2))
     assert _place(one) == _place(other)
     assert _place(one) != _place(one.replace("kernels", "prints"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import socket
@@ -183,3 +184,18 @@ def test_kinds_are_named_and_one_that_does_not_exist_is_refused() -> None:
     assert named.stdout
     refused = CliRunner().invoke(app, ["torture", "--list", "--only", "earthquake"])
     assert refused.exit_code != 0
+
+
+def test_a_connection_whose_client_is_gone_lives_until_its_broker_has_answered(door: Door) -> None:
+    """The collector would end it in the middle, and tell of connections that nobody closed."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        door.target = silent.getsockname()[1]
+        with connected(door) as sock:
+            sock.sendall(b"asked")
+            broker, _ = silent.accept()
+        with broker:
+            broker.settimeout(60)
+            for _ in range(20):
+                gc.collect()
+                time.sleep(0.01)
+            assert broker.recv(5) == b"asked"

@@ -120,6 +120,9 @@ class Network:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
         self._servers: list[asyncio.Server] = []
+        # asyncio knows a stream's reader weakly: a connection whose client is gone, while its broker still thinks,
+        # would be collected as garbage in the middle.
+        self._serving: set[asyncio.Task[None] | None] = set()
 
     def __enter__(self) -> Network:
         self._thread.start()
@@ -139,7 +142,15 @@ class Network:
 
     async def _open(self) -> Door:
         door = self._kind(0)
-        server = await asyncio.start_server(door.serve, HOST, 0)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._serving.add(mine := asyncio.current_task())
+            try:
+                await door.serve(reader, writer)
+            finally:
+                self._serving.discard(mine)
+
+        server = await asyncio.start_server(serve, HOST, 0)
         door.port = server.sockets[0].getsockname()[1]
         self._servers.append(server)
         return door
