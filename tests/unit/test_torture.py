@@ -157,10 +157,20 @@ def test_a_reader_sees_what_is_missing_and_what_comes_again() -> None:
     assert not read(0, 5, 9, writer=TransactionalWriter).slips.any  # what it took back is not missed
 
 
-def test_a_reader_tells_of_which_partitions_it_waits() -> None:
-    assert read().behind(1) == [("t", 0)]
-    assert read(0).behind(7) == []
-    assert read(0).behind(8) == [("t", 0)]
+def test_a_watch_waits_for_what_was_sent_after_it_began_and_tells_how_long_each_was_silent() -> None:
+    reader = read()
+    watch = reader.watch()
+    reader._note(("t", 0), b"0 0 %d ..." % (watch.since_ns - 1), 0)
+    assert watch.waiting() == [("t", 0)]
+    assert watch.seconds == -1
+    time.sleep(0.05)
+    reader._note(("t", 0), b"0 1 %d ..." % watch.since_ns, 1)
+    assert watch.waiting() == []
+    assert watch.seconds >= watch.silences[0] >= 0.05
+    before = watch.silences
+    time.sleep(0.1)
+    reader._note(("t", 0), b"0 2 %d ..." % time.monotonic_ns(), 2)
+    assert watch.silences == before  # it was over
 
 
 def test_any_difference_makes_a_storm_unproven() -> None:
@@ -171,10 +181,23 @@ def test_any_difference_makes_a_storm_unproven() -> None:
 
 
 def test_the_figures_of_a_kind_are_put_together() -> None:
-    blows = tuple(Blow(kind="k", at=n, recovered_s=n) for n in (1.0, 5.0, 3.0))
+    blows = tuple(
+        Blow(kind="k", at=n, recovered_s=n, silences_s=(n / 4, n / 2, n, n), records=2) for n in (1.0, 5.0, 3.0)
+    )
     storm = Outcome(seed=1, seconds=2, blows=blows, verdicts=(), missing=0, again=0, starts=1, uses=(), faults=())
     found = as_json(storm)
-    assert found["kinds"] == [{"kind": "k", "times": 3, "median_seconds": 3.0, "worst_seconds": 5.0}]
+    assert found["kinds"] == [
+        {
+            "kind": "k",
+            "times": 3,
+            "records": 6,
+            "missing": 0,
+            "again": 0,
+            "median_seconds": 3.0,
+            "worst_seconds": 5.0,
+            "others_seconds": 1.5,
+        }
+    ]
     assert json.dumps(found)
 
 

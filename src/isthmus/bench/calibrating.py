@@ -3,7 +3,8 @@
 Figures are differences between copies of made-up topics that differ in one thing, the codec or the size of batches; a
 trickle of records tells what a transaction costs, and how many there are. Counted are CPU-seconds of this process, in
 which driver and lanes run as threads; brokers and writers are other processes. So a busy machine makes it slower, and
-changes the figures less; of three copies the one that cost least counts.
+changes the figures less. Every topic is copied several times, in turn with all others, every second time in the
+opposite order, so that what the machine does meanwhile meets all of them alike; the copy that cost least counts.
 
 What must stay true: every copy is from the start of a topic to its end, after one that warmed everything up; what is
 not measured here, but taken from another bench or from a setting, is named so in `origins`.
@@ -36,10 +37,11 @@ from isthmus.wire.records import encode_records
 
 Say = Callable[[str], None]
 _PARTITIONS = 4
-_ROUNDS = 3
+_ROUNDS = 4
 _BATCH_RECORDS = 60
 _TRICKLE_S = 16.0  # half of it is measured
 _PROGRESS = 5_000  # records, to time one
+IDLE = "idle"  # hardly anything to copy
 _SCALE = 0.5  # of a case, at scale 1
 _RECORDS_ONLY = Mm2Topics(heartbeats=False, carry_heartbeats=False, offset_syncs=False, checkpoints=False)
 # Taken from bench/results/tunnel.json and bench.json, which their own benches wrote.
@@ -62,6 +64,14 @@ class Copied:
     brokers_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A topic to copy, by so many lanes."""
+
+    case: Case
+    lanes: int = 1
+
+
 class Bench:
     """Two clusters; every copy under an alias of its own."""
 
@@ -72,16 +82,24 @@ class Bench:
         self._say = say
         self._filled: dict[str, Filled] = {}
 
-    def copy(self, case: Case, *, lanes: int = 1, tuning: Tuning | None = None) -> Copied:
-        """The cheapest of some copies: what else the machine does can only make one dearer."""
+    def copies(self, wanted: Mapping[str, Wanted]) -> dict[str, Copied]:
+        """Of each the cheapest copy: what else the machine does can only make one dearer."""
+        for one in wanted.values():
+            self._fill(one.case)
+        self._copy(next(iter(wanted.values())))  # warms everything up
+        made: dict[str, list[Copied]] = {name: [] for name in wanted}
+        for number in range(_ROUNDS):
+            for name in sorted(wanted, reverse=bool(number % 2)):
+                self._say(f"round {number + 1} of {_ROUNDS}: {name}")
+                made[name].append(self._copy(wanted[name]))
+        return {name: min(each, key=lambda one: one.cpu_s) for name, each in made.items()}
+
+    def _fill(self, case: Case) -> None:
         if case.name not in self._filled:
             self._say(f"{case.name}: filling the topic")
             self._filled[case.name] = fill(self._source, case, self._scale)
-        self._say(f"{case.name}: {lanes} lane(s)")
-        copies = [self._copy(case, lanes, tuning or Tuning()) for _ in range(_ROUNDS)]
-        return min(copies, key=lambda one: one.cpu_s)
 
-    def _flow(self, topic: str, lanes: int, tuning: Tuning) -> Flow:
+    def _flow(self, topic: str, lanes: int) -> Flow:
         return Flow(
             source=Cluster(alias=f"size{uuid.uuid4().hex[:8]}", bootstrap=tuple(self._source.split(","))),
             target=Cluster(alias="west", bootstrap=tuple(self._target.split(","))),
@@ -91,7 +109,6 @@ class Bench:
             internal_replication_factor=1,
             sync=Sync(configs=False),
             mm2_topics=_RECORDS_ONLY,
-            tuning=tuning,
         )
 
     def trickle(self, topic: str) -> Copied:
@@ -101,7 +118,7 @@ class Bench:
         return asyncio.run(self._trickle(topic))
 
     async def _trickle(self, topic: str) -> Copied:
-        driver = Driver(self._flow(topic, 1, Tuning()), InThread(), watch=(seen := list[FlowStatus]()).append)
+        driver = Driver(self._flow(topic, 1), InThread(), watch=(seen := list[FlowStatus]()).append)
         running = asyncio.ensure_future(driver.run())
         writer = multiprocessing.get_context("spawn").Process(
             target=write_slowly, args=(self._source, topic, _PARTITIONS, _TRICKLE_S)
@@ -128,8 +145,9 @@ class Bench:
             brokers_s=0.0,
         )
 
-    def _copy(self, case: Case, lanes: int, tuning: Tuning) -> Copied:
-        filled, flow = self._filled[case.name], self._flow(case.topic, lanes, tuning)
+    def _copy(self, wanted: Wanted) -> Copied:
+        case = wanted.case
+        filled, flow = self._filled[case.name], self._flow(case.topic, wanted.lanes)
         began, cpu, brokers = time.monotonic(), time.process_time(), _brokers_s()
         ended = asyncio.run(Driver(flow, InThread(), until_caught_up=True).run())
         return Copied(
@@ -145,16 +163,27 @@ class Bench:
 
 
 def measure_constants(source: str, target: str, scale: float, say: Say) -> Constants:
+    return measure_with(source, target, scale, {}, say)[0]
+
+
+def measure_with(
+    source: str, target: str, scale: float, others: Mapping[str, Wanted], say: Say
+) -> tuple[Constants, dict[str, Copied]]:
+    """The constants, and other copies that were made in turn with those that constants are made of."""
     bench = Bench(source, target, scale, say)
-    by_codec = {codec: _json(codec) for codec in CODECS}
     rested = psutil.Process().memory_info().rss / 1e6
-    bench.copy(by_codec["lz4"])  # warms everything up
-    copied = {codec: bench.copy(case) for codec, case in by_codec.items()}
-    small = bench.copy(replace(CASES["small"], name="size-small"))
-    passed = bench.copy(replace(CASES["random"], name="size-random"))
-    idle = bench.copy(one_batch("size-idle"))
-    more = {"small": small, "passed": passed, "idle": idle, "trickle": bench.trickle("bench-size-trickle")}
-    return _solved(copied, more, rested)
+    trickle = bench.trickle("bench-size-trickle")
+    copied = bench.copies({**_topics(), **others})
+    by_codec = {codec: copied[codec] for codec in CODECS}
+    more = {"small": copied["small"], "passed": copied["random"], "idle": copied[IDLE], "trickle": trickle}
+    return _solved(by_codec, more, rested), copied
+
+
+def _topics() -> dict[str, Wanted]:
+    """Those that constants are made of."""
+    cases = {codec: _json(codec) for codec in CODECS}
+    cases |= {name: replace(CASES[name], name=f"size-{name}") for name in ("small", "random")}
+    return {name: Wanted(case) for name, case in {**cases, IDLE: _one_batch("size-idle")}.items()}
 
 
 def _json(codec: str) -> Case:
@@ -164,7 +193,7 @@ def _json(codec: str) -> Case:
     )
 
 
-def one_batch(name: str) -> Case:
+def _one_batch(name: str) -> Case:
     """Hardly anything: what a copy costs apart from what it copies."""
     return replace(CASES["json"], name=name, records=1, batch_records=1, partitions=1)
 

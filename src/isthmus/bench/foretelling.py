@@ -1,9 +1,9 @@
 """Does `isthmus size` tell the truth? Copies that its constants were not made of, foretold and then measured.
 
-Constants are measured in the same run, on the same machine; then topics with other batches, other partitions and with
-one lane and two are copied, and the CPU that the lanes took is set against what was foretold. What must stay true: a
-foretelling is made from the load alone, as the command makes it. The time that a copy took is shown and not judged: on
-a machine that lanes share with brokers it tells of the brokers.
+Constants are measured in the same run, on the same machine; in turn with that, topics with other batches, other
+partitions and with one lane and two are copied, and the CPU that the lanes took is set against what was foretold. What
+must stay true: a foretelling is made from the load alone, as the command makes it. The time that a copy took is shown
+and not judged: on a machine that lanes share with brokers it tells of the brokers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from isthmus.bench.calibrating import Bench, Copied, measure_constants, one_batch
+from isthmus.bench.calibrating import IDLE, Copied, Wanted, measure_with
 from isthmus.bench.cases import CASES, Case
 from isthmus.sizing.constants import Constants
 from isthmus.sizing.needs import Load, cpu_per_gb
@@ -59,16 +59,14 @@ class Foretelling:
 
 
 def measure_foretelling(source: str, target: str, scale: float, say: Say) -> Foretelling:
-    constants = measure_constants(source, target, scale, say)
-    bench = Bench(source, target, scale, say)
-    fixed = bench.copy(one_batch("told-idle")).cpu_s
     cases = (
         replace(CASES["json"], name="told-json", batch_records=45, partitions=8),
         replace(CASES["uncompressed"], name="told-plain", batch_records=30),
     )
-    copies = tuple(
-        _foretold(case, lanes, bench.copy(case, lanes=lanes), constants, fixed) for case in cases for lanes in (1, 2)
-    )
+    wanted = {f"{case.name}, {lanes} lanes": Wanted(case, lanes) for case in cases for lanes in (1, 2)}
+    constants, copied = measure_with(source, target, scale, wanted, say)
+    fixed = copied[IDLE].cpu_s
+    copies = tuple(_foretold(one.case, one.lanes, copied[name], constants, fixed) for name, one in wanted.items())
     return Foretelling(copies=copies, constants=constants.as_json())
 
 

@@ -28,6 +28,9 @@ def torture(
     only: Annotated[list[str] | None, typer.Option(help="Kinds that have this in their name; may be repeated.")] = None,
     rate: Annotated[int, typer.Option(min=20, help="Records per second that are written meanwhile.")] = 400,
     lanes: Annotated[int, typer.Option(min=1, help="Lanes of the flow.")] = 2,
+    tunnel: Annotated[
+        bool, typer.Option("--tunnel", help="The source is behind a tunnel, which is attacked too.")
+    ] = False,
     list_kinds: Annotated[bool, typer.Option("--list", help="Only name the kinds of faults.")] = False,
     report: Annotated[Path | None, typer.Option(help="Write all figures to this file, as JSON.")] = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the outcome.")] = Output.text,
@@ -35,11 +38,12 @@ def torture(
     """Torture a flow between two real clusters: kill, halt, cut, slow and move everything, and prove the result."""
     refuse_unwritable(report)
     require_reader()
+    from isthmus.bench.run import machine
     from isthmus.torture.outcome import as_json
     from isthmus.torture.stage import Stage
     from isthmus.torture.storm import Script, Storm
 
-    wanted = _wanted(only or ())
+    wanted = _wanted(only or (), tunnel)
     if list_kinds:
         sys.stdout.write("".join(f"{json.dumps(k.name) if output is Output.json else k.name}\n" for k in wanted))
         return
@@ -51,11 +55,11 @@ def torture(
         console.print(text, soft_wrap=True)
 
     say(f"seed {chosen}; starting two Kafka clusters of three brokers")
-    with Stage(say) as stage:
+    with Stage(say, tunnel=tunnel) as stage:
         outcome = Storm(script, stage, wanted, say).rage()
     found = as_json(outcome)
     if report is not None:
-        report.write_text(json.dumps(found, indent=1) + "\n")
+        report.write_text(json.dumps({"machine": machine(), **found}, indent=1) + "\n")
     if output is Output.json:
         sys.stdout.write(json.dumps(found) + "\n")
     else:
@@ -68,10 +72,10 @@ def torture(
         )
 
 
-def _wanted(words: list[str] | tuple[str, ...]) -> list[Kind]:
+def _wanted(words: list[str] | tuple[str, ...], tunnel: bool) -> list[Kind]:
     from isthmus.torture.kinds import kinds
 
-    found = [kind for kind in kinds() if not words or any(word in kind.name for word in words)]
+    found = [kind for kind in kinds(tunnel=tunnel) if not words or any(word in kind.name for word in words)]
     if not found:
         raise ConfigError(f"no kind of fault has {' or '.join(words)} in its name", hint="isthmus torture --list")
     return found
@@ -80,10 +84,10 @@ def _wanted(words: list[str] | tuple[str, ...]) -> list[Kind]:
 def _show(outcome: Outcome, found: dict[str, object]) -> None:
     table = Table(title="Torture", title_justify="left", box=None)
     table.add_column("fault", no_wrap=True)
-    for name in ("times", "median s", "worst s"):
+    for name in ("times", "median s", "worst s", "others s"):
         table.add_column(name, justify="right")
     for row in outcome.rows():
-        table.add_row(row.kind, str(row.times), f"{row.median_s:.1f}", f"{row.worst_s:.1f}")
+        table.add_row(row.kind, str(row.times), f"{row.median_s:.1f}", f"{row.worst_s:.1f}", f"{row.others_s:.1f}")
     console = Console(highlight=False)
     console.print(table)
     console.print(

@@ -2,7 +2,8 @@
 
 A kind is a generator: what stands before its `yield` is the fault, what stands behind it is the healing; an `outage`
 cannot be survived while it lasts, so recovery counts from its end, and from its beginning otherwise. What must stay
-true: a fault is undone whatever happens meanwhile, and none needs a person. Which one comes when is left to `storm`.
+true: a fault is undone whatever happens meanwhile, and none needs a person, but for those that a person caused: those
+are undone as that person would. Which one comes when is left to `storm`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,18 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import psutil
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from isthmus.errors import MachineError
 from isthmus.lab import admin
@@ -26,11 +35,12 @@ from isthmus.lab.jars import KAFKA
 from isthmus.lab.network import Weather
 from isthmus.torture.load import patiently
 from isthmus.torture.program import Program
-from isthmus.torture.stage import BROKERS, EAST, TOPICS, TRANSACTION_S, WEST, Stage
+from isthmus.torture.stage import BROKERS, EAST, PLAIN, TOPICS, TRANSACTION_S, TUNNEL, USER, WEST, Stage
 
 _SIDES = {"source": EAST, "target": WEST}
 _FOUND_S = 60.0
 _TOOL_S = 60.0
+_ENDED_S = 60.0
 _TRANSACTIONS = "__transaction_state"
 
 
@@ -54,6 +64,7 @@ class Kind:
     deed: Deed
     hold_s: float = 0.0
     outage: bool = False
+    needs_tunnel: bool = False
 
 
 # --- the program -------------------------------------------------------------------------------
@@ -90,14 +101,22 @@ def _part(scene: Scene, part: str) -> Callable[[], Sequence[psutil.Process]]:
         "worker": program.workers,
         "daemon": program.daemons,
         "JVM": program.jvms,
-        "program": lambda: [program.driver],
+        "program": lambda: [program.process],
     }
+    if scene.stage.exit is not None:
+        end = scene.stage.exit
+        parts["tunnel's exit"] = lambda: [end.process]
     return parts[part]
 
 
 def _taken_over(scene: Scene) -> Iterator[None]:
-    scene.program.replace()
+    first = scene.program.replace()
     yield
+    try:
+        first.wait(_ENDED_S)
+    except subprocess.TimeoutExpired:
+        first.kill()
+        raise MachineError("a program that was replaced does not end", code="TORTURE") from None
 
 
 # --- brokers -----------------------------------------------------------------------------------
@@ -185,6 +204,34 @@ def _tool(name: str, *words: str) -> None:
         raise MachineError(f"{name}: {(done.stderr or done.stdout).strip()[-400:]}", code="TORTURE")
 
 
+# --- who may do what ---------------------------------------------------------------------------
+
+
+def _forbidden(scene: Scene, side: str, topic: str, operation: AclOperation) -> Iterator[None]:
+    """A right is withdrawn, and granted again."""
+    asked = admin.client(scene.stage[side].bootstrap)
+    words = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation
+    rule = AclBinding(*words, AclPermissionType.DENY)
+    asked.create_acls([rule])[rule].result(_TOOL_S)
+    try:
+        yield
+    finally:
+        given = AclBindingFilter(*words, AclPermissionType.DENY)
+        asked.delete_acls([given])[given].result(_TOOL_S)
+
+
+def _locked_out(scene: Scene, side: str) -> Iterator[None]:
+    """The password is another one, and everybody has to log in again."""
+    scene.stage.set_password(side, "another")
+    try:
+        scene.stage.weather(side, Weather(cut=True))
+        time.sleep(0.5)
+        scene.stage.weather(side)
+        yield
+    finally:
+        scene.stage.set_password(side)
+
+
 # --- the network -------------------------------------------------------------------------------
 
 
@@ -206,32 +253,62 @@ _WEATHERS: dict[str, tuple[Weather, float, bool]] = {
 }
 
 
-def kinds() -> tuple[Kind, ...]:
-    """All of them, in a fixed order."""
-    found = [
+def _of_program() -> list[Kind]:
+    halted = partial(Kind, hold_s=1.5 * TRANSACTION_S, outage=True)
+    return [
         Kind(name="worker killed", deed=partial(_killed, part="worker")),
         Kind(name="daemon of workers killed", deed=partial(_killed, part="daemon")),
         Kind(name="Spark's JVM killed", deed=partial(_killed, part="JVM")),
         Kind(name="program killed", deed=partial(_killed, part="program")),
-        Kind(name="worker halted", deed=partial(_halted, part="worker"), hold_s=1.5 * TRANSACTION_S, outage=True),
-        Kind(name="program halted", deed=partial(_halted, part="program"), hold_s=1.5 * TRANSACTION_S, outage=True),
+        halted(name="worker halted", deed=partial(_halted, part="worker")),
+        halted(name="program halted", deed=partial(_halted, part="program")),
         Kind(name="second program takes over", deed=_taken_over),
-        Kind(name="target's coordinator killed", deed=_coordinator_killed, hold_s=2.0),
-        Kind(
-            name="target: quota", deed=partial(_limited, side=WEST, quota="producer_byte_rate"), hold_s=6.0, outage=True
-        ),
-        Kind(
-            name="source: quota", deed=partial(_limited, side=EAST, quota="consumer_byte_rate"), hold_s=6.0, outage=True
-        ),
     ]
-    for word, side in _SIDES.items():
-        found += [
-            Kind(name=f"{word}: broker killed", deed=partial(_broker_killed, side=side), hold_s=2.0),
-            Kind(name=f"{word}: broker halted", deed=partial(_broker_halted, side=side), hold_s=8.0, outage=True),
-            Kind(name=f"{word}: rolling restart", deed=partial(_rolled, side=side), outage=True),
-            Kind(name=f"{word}: leaders move", deed=partial(_moved, side=side, replicas=BROKERS)),
-        ]
-        for name, (weather, hold_s, outage) in _WEATHERS.items():
-            deed = partial(_weathered, side=side, weather=weather)
-            found.append(Kind(name=f"{word}: {name}", deed=deed, hold_s=hold_s, outage=outage))
-    return tuple(found)
+
+
+def _of_side(word: str, side: str) -> list[Kind]:
+    return [
+        Kind(name=f"{word}: broker killed", deed=partial(_broker_killed, side=side), hold_s=2.0),
+        Kind(name=f"{word}: broker halted", deed=partial(_broker_halted, side=side), hold_s=8.0, outage=True),
+        Kind(name=f"{word}: rolling restart", deed=partial(_rolled, side=side), outage=True),
+        Kind(name=f"{word}: leaders move", deed=partial(_moved, side=side, replicas=BROKERS)),
+        Kind(name=f"{word}: password changed", deed=partial(_locked_out, side=side), hold_s=5.0, outage=True),
+        *_of_weather(word, side),
+    ]
+
+
+def _of_weather(word: str, side: str) -> list[Kind]:
+    return [
+        Kind(name=f"{word}: {name}", deed=partial(_weathered, side=side, weather=each), hold_s=hold_s, outage=outage)
+        for name, (each, hold_s, outage) in _WEATHERS.items()
+    ]
+
+
+def _of_rights() -> list[Kind]:
+    limited = partial(Kind, hold_s=6.0, outage=True)
+    writing = partial(_forbidden, side=WEST, topic=f"{EAST}.{PLAIN}", operation=AclOperation.WRITE)
+    reading = partial(_forbidden, side=EAST, topic=PLAIN, operation=AclOperation.READ)
+    return [
+        limited(name="target: quota", deed=partial(_limited, side=WEST, quota="producer_byte_rate")),
+        limited(name="source: quota", deed=partial(_limited, side=EAST, quota="consumer_byte_rate")),
+        limited(name="target: right to write withdrawn", deed=writing),
+        limited(name="source: right to read withdrawn", deed=reading),
+    ]
+
+
+def _of_tunnel() -> list[Kind]:
+    halted = partial(_halted, part="tunnel's exit")
+    found = [
+        Kind(name="tunnel: exit killed", deed=partial(_killed, part="tunnel's exit")),
+        Kind(name="tunnel: exit halted", deed=halted, hold_s=1.5 * TRANSACTION_S, outage=True),
+        *_of_weather("tunnel", TUNNEL),
+    ]
+    return [replace(kind, needs_tunnel=True) for kind in found]
+
+
+def kinds(*, tunnel: bool = True) -> tuple[Kind, ...]:
+    """All of them, in a fixed order; those of a tunnel only where there is one."""
+    coordinator = Kind(name="target's coordinator killed", deed=_coordinator_killed, hold_s=2.0)
+    sides = [kind for word, side in _SIDES.items() for kind in _of_side(word, side)]
+    found = [*_of_program(), coordinator, *_of_rights(), *sides, *_of_tunnel()]
+    return tuple(kind for kind in found if tunnel or not kind.needs_tunnel)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ _TRY_S = 2.0
 _FILLING = b"." * 200
 _ABORT_EVERY = 5
 _FIRST_MS = 1_700_000_000_000
+
+Place = tuple[str, int]  # topic and partition
 
 
 class Writer:
@@ -136,6 +138,37 @@ class Slips:
         return bool(self.missing or self.again)
 
 
+class Watch:
+    """Since one moment: of which partitions something arrived that was sent after it, and how long each was silent."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self.since_ns = time.monotonic_ns()
+        self._silent = dict.fromkeys(places, 0)
+        self._heard = dict.fromkeys(self._silent, self.since_ns)
+        self._arrived: dict[Place, int] = {}
+
+    def note(self, place: Place, sent_ns: int) -> None:
+        now = time.monotonic_ns()
+        if not self.waiting():
+            return  # it is over: what comes later is another fault's
+        self._silent[place], self._heard[place] = max(self._silent[place], now - self._heard[place]), now
+        if sent_ns >= self.since_ns:
+            self._arrived.setdefault(place, now)
+
+    def waiting(self) -> list[Place]:
+        return [place for place in self._silent if place not in self._arrived]
+
+    @property
+    def seconds(self) -> float:
+        """Until every partition had one; -1: not all of them have."""
+        return -1.0 if self.waiting() else (max(self._arrived.values()) - self.since_ns) / 1e9
+
+    @property
+    def silences(self) -> list[float]:
+        """The longest of each partition, in seconds, shortest first."""
+        return sorted(each / 1e9 for each in self._silent.values())
+
+
 class Reader:
     """Follows the copies from their beginning. `topics`: each copy with the writer of what it is a copy of."""
 
@@ -143,7 +176,7 @@ class Reader:
         self._bootstrap, self._topics = bootstrap, dict(topics)
         self._places = [TopicPartition(name, each, 0) for name in topics for each in range(partitions[name])]
         self._last = {(place.topic, place.partition): -1 for place in self._places}
-        self._newest = dict.fromkeys(self._last, 0)  # when the newest record that was read had been sent
+        self._watch = Watch(self._last)
         self.slips, self.records = Slips(), 0
         self.error: BaseException | None = None
         self._over = threading.Event()
@@ -156,9 +189,14 @@ class Reader:
         self._over.set()
         self._thread.join(_ANSWER_S)
 
-    def behind(self, since_ns: int) -> list[tuple[str, int]]:
-        """Partitions of which nothing was read yet that was sent since then."""
-        return [place for place, sent in self._newest.items() if sent < since_ns]
+    def counts(self) -> tuple[int, int, int]:
+        """Records that were read so far, that were missing, that came again."""
+        return self.records, self.slips.missing, self.slips.again
+
+    def watch(self) -> Watch:
+        """From now on; the one before ends."""
+        self._watch = Watch(self._last)
+        return self._watch
 
     def _work(self) -> None:
         try:
@@ -188,7 +226,7 @@ class Reader:
             "log_level": 0,
         }
 
-    def _note(self, place: tuple[str, int], value: bytes, offset: int) -> None:
+    def _note(self, place: Place, value: bytes, offset: int) -> None:
         _, number, sent, _ = value.split(b" ", 3)
         last, now = self._last[place], int(number)
         if now <= last:
@@ -196,10 +234,10 @@ class Reader:
         elif now > last + 1 and not self._topics[place[0]].transactional:
             self._slip("missing", place, offset, f"number {now} after {last}", now - last - 1)
         self._last[place] = max(last, now)
-        self._newest[place] = max(self._newest[place], int(sent))
+        self._watch.note(place, int(sent))
         self.records += 1
 
-    def _slip(self, what: str, place: tuple[str, int], offset: int, text: str, count: int) -> None:
+    def _slip(self, what: str, place: Place, offset: int, text: str, count: int) -> None:
         self.slips.add(what, count)
         if len(self.slips.told) < 20:
             self.slips.told.append(f"{place[0]}-{place[1]} at {offset}: {text}")

@@ -14,11 +14,21 @@ from isthmus.lab.oracle import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blow:
-    """One fault. `recovered_s`: until every partition had a record that was written after it, -1: never."""
+    """One fault. `recovered_s`: until every partition had a record that was written after it, -1: never.
+    `silences_s`: of each partition how long nothing came of it meanwhile, the shortest first."""
 
     kind: str
     at: float  # seconds since the storm began
     recovered_s: float
+    silences_s: tuple[float, ...] = ()
+    records: int = 0  # that arrived meanwhile
+    missing: int = 0
+    again: int = 0
+
+    @property
+    def others_s(self) -> float:
+        """The longest silence in the better half: where one lane of two was hit, that of the other lane."""
+        return self.silences_s[max(0, len(self.silences_s) // 2 - 1)] if self.silences_s else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +49,10 @@ class Row:
     times: int
     median_s: float
     worst_s: float
+    others_s: float  # median of what the better half of partitions felt
+    records: int
+    missing: int
+    again: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +78,24 @@ class Outcome:
         return sum(each.records for each in self.verdicts)
 
     def rows(self) -> tuple[Row, ...]:
-        by_kind: dict[str, list[float]] = {}
+        by_kind: dict[str, list[Blow]] = {}
         for blow in self.blows:
-            by_kind.setdefault(blow.kind, []).append(blow.recovered_s)
-        return tuple(
-            Row(kind=kind, times=len(each), median_s=statistics.median(each), worst_s=max(each))
-            for kind, each in sorted(by_kind.items())
-        )
+            by_kind.setdefault(blow.kind, []).append(blow)
+        return tuple(_row(kind, each) for kind, each in sorted(by_kind.items()))
+
+
+def _row(kind: str, blows: Sequence[Blow]) -> Row:
+    seconds = [blow.recovered_s for blow in blows]
+    return Row(
+        kind=kind,
+        times=len(blows),
+        median_s=statistics.median(seconds),
+        worst_s=max(seconds),
+        others_s=statistics.median(blow.others_s for blow in blows),
+        records=sum(blow.records for blow in blows),
+        missing=sum(blow.missing for blow in blows),
+        again=sum(blow.again for blow in blows),
+    )
 
 
 def wrongs(verdicts: Sequence[Verdict], missing: int, again: int, told: Sequence[str]) -> list[str]:
@@ -102,8 +127,12 @@ def as_json(outcome: Outcome) -> dict[str, object]:
             {
                 "kind": r.kind,
                 "times": r.times,
+                "records": r.records,
+                "missing": r.missing,
+                "again": r.again,
                 "median_seconds": round(r.median_s, 2),
                 "worst_seconds": round(r.worst_s, 2),
+                "others_seconds": round(r.others_s, 2),
             }
             for r in outcome.rows()
         ],

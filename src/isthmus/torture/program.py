@@ -1,101 +1,36 @@
-"""The program under torture: `isthmus run` as a process of its own, started again at once when it is gone.
+"""The program under torture: `isthmus run` as a process of its own, and the parts of it that can be hit.
 
 Knows its parts by the tree of processes: the command (driver), Spark's JVM, the daemon that forks workers, the workers
-that are lanes. What must stay true: only what was started here is signalled; nothing of it outlives `stop`.
+that are lanes. That it is started again when it is gone is left to `kept`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import psutil
 
-_LOOK_S = 0.1
-_END_S = 60.0
+from isthmus.torture.kept import Kept
 
 
-class Program:
+class Program(Kept):
     """One flow's file, run until it is stopped."""
 
     def __init__(self, file: Path, log: Path, lanes: int) -> None:
-        self._command = [sys.executable, "-m", "isthmus", "run", str(file), "--lanes", str(lanes), "--take-over"]
-        self._log = log
-        self._over = threading.Event()
-        self._lock = threading.Lock()
-        self._process = self._begin()
-        self.starts = 1
-        self._thread = threading.Thread(target=self._supervise, name="supervises", daemon=True)
-        self._thread.start()
-
-    def _begin(self) -> subprocess.Popen[bytes]:
-        environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
-        with self._log.open("ab") as log:
-            # A session of its own: a Ctrl-C at the terminal is for the storm to answer.
-            return subprocess.Popen(  # noqa: S603 - the program that is under torture
-                self._command, stdout=log, stderr=log, env=environment, start_new_session=True
-            )
-
-    def _supervise(self) -> None:
-        while not self._over.wait(_LOOK_S):
-            with self._lock:
-                if self._process.poll() is not None and not self._over.is_set():
-                    self._process = self._begin()
-                    self.starts += 1
-
-    def replace(self) -> None:
-        """A second one takes over while the first still runs; that one must end by itself."""
-        with self._lock:
-            first, self._process = self._process, self._begin()
-            self.starts += 1
-        try:
-            first.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            first.kill()
-            raise
-
-    @property
-    def driver(self) -> psutil.Process:
-        return psutil.Process(self._process.pid)
+        super().__init__(["run", str(file), "--lanes", str(lanes), "--take-over"], log)
 
     def jvms(self) -> list[psutil.Process]:
-        return [child for child in self._children(self.driver) if "java" in child.name()]
+        return [child for child in _children(self.process) if "java" in child.name()]
 
     def daemons(self) -> list[psutil.Process]:
-        return [child for jvm in self.jvms() for child in self._children(jvm) if "python" in child.name()]
+        return [child for jvm in self.jvms() for child in _children(jvm) if "python" in child.name()]
 
     def workers(self) -> list[psutil.Process]:
-        return [child for daemon in self.daemons() for child in self._children(daemon)]
+        return [child for daemon in self.daemons() for child in _children(daemon)]
 
-    def family(self) -> list[psutil.Process]:
-        with contextlib.suppress(psutil.Error):
-            return [self.driver, *self.driver.children(recursive=True)]
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children()
+    except psutil.NoSuchProcess:
         return []
-
-    def _children(self, process: psutil.Process) -> list[psutil.Process]:
-        try:
-            return process.children()
-        except psutil.NoSuchProcess:
-            return []
-
-    def tail(self, lines: int = 15) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
-
-    def stop(self) -> int:
-        """As an operator would; -9 for what is left after a minute."""
-        self._over.set()
-        self._thread.join()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
-        try:
-            return self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            for each in self.family():
-                with contextlib.suppress(psutil.Error):
-                    each.kill()
-            return self._process.wait()

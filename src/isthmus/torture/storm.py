@@ -81,7 +81,8 @@ class Storm:
         return self._outcome(verdicts, program.starts)
 
     def _blow(self, program: Program) -> None:
-        if not patiently(lambda: not self._reader.behind(1), _BEGIN_S):
+        begun = self._reader.watch()
+        if not patiently(lambda: not begun.waiting(), _BEGIN_S):
             raise MachineError(f"nothing arrives:\n{program.tail()}", code="TORTURE")
         self._began = time.monotonic()
         scene = Scene(stage=self._stage, program=program, dice=random.Random(self._script.seed))  # noqa: S311
@@ -92,17 +93,29 @@ class Storm:
 
     def _strike(self, kind: Kind, scene: Scene) -> bool:
         """One fault, healed and recovered from; False: the storm ends here."""
-        at, marked = time.monotonic() - self._began, time.monotonic_ns()
+        at, before = time.monotonic() - self._began, self._reader.counts()
         with contextlib.contextmanager(kind.deed)(scene):
+            watch = self._reader.watch()
             time.sleep(kind.hold_s)
-        marked = time.monotonic_ns() if kind.outage else marked
-        recovered = patiently(lambda: not self._reader.behind(marked), _RECOVER_S)
-        seconds = (time.monotonic_ns() - marked) / 1e9 if recovered else -1.0
-        self._blows.append(Blow(kind=kind.name, at=at, recovered_s=seconds))
+        watch = self._reader.watch() if kind.outage else watch
+        recovered = patiently(lambda: not watch.waiting(), _RECOVER_S)
+        records, missing, again = (now - then for now, then in zip(self._reader.counts(), before, strict=True))
+        blow = Blow(
+            kind=kind.name,
+            at=at,
+            recovered_s=watch.seconds,
+            silences_s=tuple(watch.silences),
+            records=records,
+            missing=missing,
+            again=again,
+        )
+        self._blows.append(blow)
         self._uses.append(_use_of(scene.program, at))
-        self._say(f"{len(self._blows):4d}  {kind.name}: {f'{seconds:.1f} s' if recovered else 'NOT RECOVERED'}")
+        self._say(
+            f"{len(self._blows):4d}  {kind.name}: {f'{blow.recovered_s:.1f} s' if recovered else 'NOT RECOVERED'}"
+        )
         if not recovered:
-            late = ", ".join(f"{topic}-{each}" for topic, each in self._reader.behind(marked))
+            late = ", ".join(f"{topic}-{each}" for topic, each in watch.waiting())
             self._trouble.append(f"{kind.name}: not recovered in {_RECOVER_S:.0f} s: {late}\n{scene.program.tail()}")
         return recovered and not self._reader.slips.any and self._reader.error is None
 
