@@ -31,7 +31,7 @@ check: $(READY) ## Format, lint, types, layers, unit and property tests (under 9
 	$(BIN)/pytest -q -n 2 tests/unit tests/property
 
 test: $(READY) ## Everything: check, then tests with real brokers, Spark and faults
-	@{ $(BIN)/python -m tests.versions; $(BIN)/python -m tests.archive; } & $(MAKE) --no-print-directory check; wait
+	@{ $(BIN)/python -m tests.versions; $(BIN)/isthmus quicken || true; } & $(MAKE) --no-print-directory check; wait
 	$(BIN)/pytest tests -n 2 --dist loadfile --no-loadscope-reorder --durations=20 --ignore=tests/unit --ignore=tests/property
 
 demo: $(READY) ## Two clusters, a replication, a kill in the middle, a proof

@@ -77,5 +77,6 @@ def _row(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
     counts = (sum(row[key] for row in rows) for key in ("times", "records", "missing", "again"))
     worst = max(row["worst_seconds"] for row in rows)
     told = [f"{each:,}" for each in counts]
-    told += [f"{most['median_seconds']:.1f}", f"{worst:.1f}", f"{most['others_seconds']:.1f}"]
+    others = most["others_seconds"]
+    told += [f"{most['median_seconds']:.1f}", f"{worst:.1f}", "" if others is None else f"{others:.1f}"]
     return " | ".join([name, *told])

@@ -1,13 +1,20 @@
-"""This machine: a Java that is recent enough, and who works on it. Imports nothing of ours but errors."""
+"""This machine: a Java that is recent enough, who works on it, and where what can be made again is kept.
+
+The cache holds only what can be fetched or made again; deleting it is always safe while no lab runs. Imports nothing of
+ours but errors.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import getpass
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from isthmus.errors import MachineError
@@ -52,3 +59,20 @@ def user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "somebody"  # a container may run under a number that has no name
+
+
+def cache_folder() -> Path:
+    """ISTHMUS_CACHE, else $XDG_CACHE_HOME/isthmus, else ~/.cache/isthmus; made when missing."""
+    named = os.environ.get("ISTHMUS_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(named) if named else Path(base) / "isthmus"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold the lock `name` against other processes; the kernel lets go of it if we die."""
+    with (cache_folder() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -7,11 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from tests import archive
 
 from isthmus.wire.link import Link
-
-archive.quicken()
 
 
 @pytest.fixture

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests import archive
 from tests.integration.sources import Pair, forget_clients
 
 from isthmus.lab import Lab
-
-archive.quicken()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -43,7 +43,7 @@ from isthmus.engine.spark import Spark, open_spark
 from isthmus.errors import ConfigError, RivalError
 from isthmus.frames.runner import Transforming
 from isthmus.lab import Lab, jars
-from isthmus.lab.state import cache_folder
+from isthmus.machine import cache_folder
 from isthmus.model import Transform
 from isthmus.observe.status import FlowStatus
 

@@ -32,6 +32,7 @@ from isthmus.cli.groups import groups
 from isthmus.cli.metrics import metrics
 from isthmus.cli.plan import plan
 from isthmus.cli.positions import positions
+from isthmus.cli.quicken import quicken
 from isthmus.cli.records import consume, produce, topics
 from isthmus.cli.resolve import resolve
 from isthmus.cli.run import run
@@ -83,6 +84,7 @@ app.command()(drill)
 app.command()(torture)
 app.command()(bench)
 app.command()(size)
+app.command()(quicken)
 app.add_typer(config.app, name="config")
 app.add_typer(lab.app, name="lab")
 app.add_typer(tunnel.app, name="tunnel")

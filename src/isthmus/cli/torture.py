@@ -17,8 +17,8 @@ from isthmus.cli.render import Output
 from isthmus.errors import ConfigError, ProofError
 
 if TYPE_CHECKING:
-    from isthmus.torture.kinds import Kind
     from isthmus.torture.outcome import Outcome
+    from isthmus.torture.scene import Kind
 
 
 def torture(
@@ -33,10 +33,12 @@ def torture(
     ] = False,
     list_kinds: Annotated[bool, typer.Option("--list", help="Only name the kinds of faults.")] = False,
     report: Annotated[Path | None, typer.Option(help="Write all figures to this file, as JSON.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Keep in this file what the program says.")] = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the outcome.")] = Output.text,
 ) -> None:
     """Torture a flow between two real clusters: kill, halt, cut, slow and move everything, and prove the result."""
-    refuse_unwritable(report)
+    for file in (report, log):
+        refuse_unwritable(file)
     require_reader()
     from isthmus.bench.run import machine
     from isthmus.torture.outcome import as_json
@@ -48,7 +50,7 @@ def torture(
         sys.stdout.write("".join(f"{json.dumps(k.name) if output is Output.json else k.name}\n" for k in wanted))
         return
     chosen = random.randrange(1 << 31) if seed is None else seed  # noqa: S311 - it is told, to be repeated
-    script = Script(seed=chosen, faults=faults, seconds=60 * minutes, per_second=rate, lanes=lanes)
+    script = Script(seed=chosen, faults=faults, seconds=60 * minutes, per_second=rate, lanes=lanes, log=log)
     console = Console(stderr=True, highlight=False)
 
     def say(text: str) -> None:
@@ -87,7 +89,8 @@ def _show(outcome: Outcome, found: dict[str, object]) -> None:
     for name in ("times", "median s", "worst s", "others s"):
         table.add_column(name, justify="right")
     for row in outcome.rows():
-        table.add_row(row.kind, str(row.times), f"{row.median_s:.1f}", f"{row.worst_s:.1f}", f"{row.others_s:.1f}")
+        others = "-" if row.others_s is None else f"{row.others_s:.1f}"
+        table.add_row(row.kind, str(row.times), f"{row.median_s:.1f}", f"{row.worst_s:.1f}", others)
     console = Console(highlight=False)
     console.print(table)
     console.print(

@@ -118,22 +118,23 @@ class Dispatch:
         works, the lane hears of it there, and of a revision above the one that they were chosen at.
         """
         revision = self._roster.revisions[lane]
+        # Before anything is waited for: a topic may be let go meanwhile, and then nobody knows its copy any more.
+        copies = [self._roster.target_of(tp) for tp in sources]
         # A new connection tells what the cluster has finalized by now: the protocol may have changed.
         await self._target.start()
         own = [self._flow.progress_topic, self._flow.dead_letter_topic]
-        await self._target.refresh([*own, *{self._roster.target_of(tp).topic for tp in sources}])
+        await self._target.refresh([*own, *{copy.topic for copy in copies}])
         lettering = await made_ready(self._target, self._flow, self._note)
         second = speaks_second_protocol(self._target)
         count = len(self._target.topics[self._flow.progress_topic].partitions)
         numbers = {self._progress_number(tp, count) for tp in sources}
         progress = [TopicPartition(self._flow.progress_topic, n) for n in sorted(numbers)]
-        targets = [self._roster.target_of(tp) for tp in sources] + to_be_fenced(self._target, self._flow)
+        targets = copies + to_be_fenced(self._target, self._flow)
         identities, floors = await self.fence().lane(lane, targets, progress)
         await self._registrar.record(identities)
         async with self._ledger_lock:
             await self.ledger.advance(floors)
             self.ledger.refuse_strangers(set(sources), {who.producer_id for who in identities})
-            # A topic may have gone while the fence was waited for.
             assignments = tuple(self.assignment(tp, view) for tp in sources if self._roster.lanes.get(tp) == lane)
         if not assignments:
             return None

@@ -37,6 +37,7 @@ from pyspark.java_gateway import launch_gateway
 
 import isthmus
 from isthmus import machine
+from isthmus.engine import archive
 from isthmus.errors import ConfigError, MachineError
 from isthmus.security import SEAL_VARIABLE, has_seal_key, holds_secret, make_seal_key
 
@@ -198,10 +199,10 @@ class Spark:
         for group in list(self._groups):
             self.context.cancelJobGroup(group)
 
-    def close(self) -> None:
+    def close(self, patience_s: float = _JVM_ENDS_S) -> None:
         if self.alive():
             self.context.stop()
-        _end_jvm(self._jvm)
+        _end_jvm(self._jvm, patience_s)
         self._folder.cleanup()
 
 
@@ -266,11 +267,13 @@ def open_spark(
     unwanted: threading.Event | None = None,
     *,
     queries: bool = False,
+    jvm_flags: str | None = None,
 ) -> Spark:
     """Start Spark for this many lanes, or for `queries` as well, whose work is done by the JVM itself. Raises
     MachineError with the JVM's last words when it cannot.
 
-    `unwanted` may be set meanwhile by whoever does not need it any more; starting then ends half-way.
+    `unwanted` may be set meanwhile by whoever does not need it any more; starting then ends half-way. `jvm_flags`: by
+    default those of the class archive.
     """
     machine.java()
     _silence_py4j()
@@ -281,6 +284,7 @@ def open_spark(
         make_seal_key()
     given = {**_FOR_QUERIES, **extra} if queries else extra
     conf = _conf(master, lanes, name, Path(folder.name), given, _DAEMONS[queries])
+    conf.set(_JAVA, f"{conf.get(_JAVA)} {archive.flags() if jvm_flags is None else jvm_flags}".strip())
     log = (Path(folder.name) / "jvm.out").open("ab")
     jvm: subprocess.Popen[bytes] | None = None
     try:
@@ -315,14 +319,14 @@ def _not_py4j(record: logging.LogRecord) -> bool:
     return "py4j" not in Path(record.pathname).parts
 
 
-def _end_jvm(jvm: subprocess.Popen[bytes] | None) -> None:
+def _end_jvm(jvm: subprocess.Popen[bytes] | None, patience_s: float = _JVM_ENDS_S) -> None:
     """The JVM ends when its stdin closes; waiting for it leaves nothing behind, not even for a moment."""
     if jvm is None or jvm.stdin is None:
         return
     with contextlib.suppress(OSError):
         jvm.stdin.close()
     try:
-        jvm.wait(timeout=_JVM_ENDS_S)
+        jvm.wait(timeout=patience_s)
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()

@@ -18,8 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from isthmus.errors import MachineError
-from isthmus.lab.state import cache_folder, locked
-from isthmus.machine import java
+from isthmus.machine import cache_folder, java, locked
 
 KAFKA = "4.3.1"
 _FETCH_SECONDS = 900

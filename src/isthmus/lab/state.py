@@ -1,7 +1,6 @@
-"""What the lab keeps on disk between runs: the cache folder, its locks, and who runs a detached lab.
+"""What the lab keeps on disk between runs, beside the cache: who runs a detached lab.
 
-The cache holds only what can be fetched or made again; deleting it is always safe while no lab
-runs. The state file names at most one detached lab; a file whose process is gone means that none
+The state file names at most one detached lab; a file whose process is gone means that none
 runs, because a process id may be used again and the start time is compared as well. Starting and
 stopping labs is left to `cluster` and the command line.
 """
@@ -9,31 +8,15 @@ stopping labs is left to `cluster` and the command line.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
-
-def cache_folder() -> Path:
-    """ISTHMUS_CACHE, else $XDG_CACHE_HOME/isthmus, else ~/.cache/isthmus; made when missing."""
-    named = os.environ.get("ISTHMUS_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(named) if named else Path(base) / "isthmus"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@contextlib.contextmanager
-def locked(name: str) -> Iterator[None]:
-    """Hold the lock `name` against other processes; the kernel lets go of it if we die."""
-    with (cache_folder() / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+from isthmus.machine import cache_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

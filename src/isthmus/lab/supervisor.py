@@ -23,6 +23,7 @@ from isthmus.lab.brokers import ClusterSpec
 from isthmus.lab.cluster import Lab
 from isthmus.lab.jars import KAFKA, Say
 from isthmus.lab.state import RunningLab
+from isthmus.machine import cache_folder
 
 _UP_SECONDS = 180.0
 _DOWN_SECONDS = 30.0
@@ -63,7 +64,7 @@ def supervise(
 def detach(names: str, *, brokers: int = 1, version: str = KAFKA, folder: Path | None = None) -> RunningLab:
     """Start a lab in the background; returns when it is ready."""
     refuse_a_second()
-    log = state.cache_folder() / "lab.log"
+    log = cache_folder() / "lab.log"
     wanted = {"names": names, "brokers": brokers, "version": version}
     wanted["folder"] = str(folder) if folder else ""
     command = [sys.executable, "-m", "isthmus.lab.supervisor", json.dumps(wanted)]

@@ -16,8 +16,7 @@ from pathlib import Path
 from isthmus.errors import MachineError
 from isthmus.lab.brokers import java_command, write_properties
 from isthmus.lab.jars import broker_jars
-from isthmus.lab.state import cache_folder, locked
-from isthmus.machine import java_version
+from isthmus.machine import cache_folder, java_version, locked
 
 _TOOL_SECONDS = 120
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")

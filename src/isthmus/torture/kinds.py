@@ -1,21 +1,19 @@
 """Every kind of fault that a storm knows: what is done, and how it is undone.
 
-A kind is a generator: what stands before its `yield` is the fault, what stands behind it is the healing; an `outage`
-cannot be survived while it lasts, so recovery counts from its end, and from its beginning otherwise. What must stay
-true: a fault is undone whatever happens meanwhile, and none needs a person, but for those that a person caused: those
-are undone as that person would. Which one comes when is left to `storm`.
+What must stay true: a fault is undone whatever happens meanwhile, and none needs a person, but for those that a person
+caused: those are undone as that person would. Faults of one topic alone are in `bystander`. Which one comes when is
+left to `storm`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import psutil
@@ -33,38 +31,17 @@ from isthmus.lab import admin
 from isthmus.lab.brokers import java_command
 from isthmus.lab.jars import KAFKA
 from isthmus.lab.network import Weather
+from isthmus.torture import bystander
 from isthmus.torture.load import patiently
-from isthmus.torture.program import Program
-from isthmus.torture.stage import BROKERS, EAST, PLAIN, TOPICS, TRANSACTION_S, TUNNEL, USER, WEST, Stage
+from isthmus.torture.scene import Kind, Scene
+from isthmus.torture.stage import BROKERS, EAST, PLAIN, TOPICS, TRANSACTION_S, TUNNEL, USER, WEST
 
 _SIDES = {"source": EAST, "target": WEST}
 _FOUND_S = 60.0
 _TOOL_S = 60.0
 _ENDED_S = 60.0
 _TRANSACTIONS = "__transaction_state"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What a fault may lay hands on."""
-
-    stage: Stage
-    program: Program
-    dice: random.Random
-
-
-Deed = Callable[[Scene], Iterator[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """One kind of fault. `hold_s`: how long it lasts; 0: it is done at once."""
-
-    name: str
-    deed: Deed
-    hold_s: float = 0.0
-    outage: bool = False
-    needs_tunnel: bool = False
+_OTHER_LANE = sum(TOPICS.values()) // 2  # of two lanes
 
 
 # --- the program -------------------------------------------------------------------------------
@@ -134,15 +111,27 @@ def _dead_for_a_while(scene: Scene, side: str, node: int) -> Iterator[None]:
         scene.stage[side].restart(node)
 
 
-def _coordinator_killed(scene: Scene) -> Iterator[None]:
-    """The broker that leads a partition of the target's transactions."""
+def _coordinator(scene: Scene) -> int:
+    """A broker that leads a partition of the target's transactions."""
     topics = admin.client(scene.stage[WEST].bootstrap).list_topics(_TRANSACTIONS, timeout=_TOOL_S).topics
     leaders = sorted({each.leader for each in topics[_TRANSACTIONS].partitions.values() if each.leader > 0})
-    yield from _dead_for_a_while(scene, WEST, scene.dice.choice(leaders or [1]))
+    return int(scene.dice.choice(leaders or [1]))
+
+
+def _coordinator_killed(scene: Scene) -> Iterator[None]:
+    yield from _dead_for_a_while(scene, WEST, _coordinator(scene))
+
+
+def _coordinator_halted(scene: Scene) -> Iterator[None]:
+    yield from _silent_for_a_while(scene, WEST, _coordinator(scene))
 
 
 def _broker_halted(scene: Scene, side: str) -> Iterator[None]:
-    cluster, node = scene.stage[side], scene.dice.randint(1, BROKERS)
+    yield from _silent_for_a_while(scene, side, scene.dice.randint(1, BROKERS))
+
+
+def _silent_for_a_while(scene: Scene, side: str, node: int) -> Iterator[None]:
+    cluster = scene.stage[side]
     cluster.signal(node, signal.SIGSTOP)
     try:
         yield
@@ -161,8 +150,22 @@ def _rolled(scene: Scene, side: str) -> Iterator[None]:
     yield
 
 
-def _moved(scene: Scene, side: str, replicas: int) -> Iterator[None]:
-    """Replicas of all topics to brokers by the dice: leaders move, with fewer replicas data do as well."""
+def _leaders_moved(scene: Scene, side: str) -> Iterator[None]:
+    _place(scene, side, BROKERS)
+    yield
+
+
+def _reassigned(scene: Scene, side: str) -> Iterator[None]:
+    """Every partition loses a replica, and gets a new one that has to be filled."""
+    _place(scene, side, BROKERS - 1)
+    try:
+        yield
+    finally:
+        _place(scene, side, BROKERS)
+
+
+def _place(scene: Scene, side: str, replicas: int) -> None:
+    """Replicas of all topics to brokers by the dice; the first of them leads."""
     cluster = scene.stage[side]
     names = [scene.stage.copy(name) if side == WEST else name for name in TOPICS]
     places = [
@@ -176,7 +179,6 @@ def _moved(scene: Scene, side: str, replicas: int) -> Iterator[None]:
     _tool("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *words)
     election = "--bootstrap-server", cluster.bootstrap, "--election-type", "preferred", "--all-topic-partitions"
     _tool("org.apache.kafka.tools.LeaderElectionCommand", *election)
-    yield
 
 
 def _limited(scene: Scene, side: str, quota: str) -> Iterator[None]:
@@ -256,13 +258,13 @@ _WEATHERS: dict[str, tuple[Weather, float, bool]] = {
 def _of_program() -> list[Kind]:
     halted = partial(Kind, hold_s=1.5 * TRANSACTION_S, outage=True)
     return [
-        Kind(name="worker killed", deed=partial(_killed, part="worker")),
+        Kind(name="worker killed", deed=partial(_killed, part="worker"), others=_OTHER_LANE),
         Kind(name="daemon of workers killed", deed=partial(_killed, part="daemon")),
         Kind(name="Spark's JVM killed", deed=partial(_killed, part="JVM")),
         Kind(name="program killed", deed=partial(_killed, part="program")),
         halted(name="worker halted", deed=partial(_halted, part="worker")),
         halted(name="program halted", deed=partial(_halted, part="program")),
-        Kind(name="second program takes over", deed=_taken_over),
+        Kind(name="second program takes over", deed=_taken_over, outage=True),
     ]
 
 
@@ -271,7 +273,8 @@ def _of_side(word: str, side: str) -> list[Kind]:
         Kind(name=f"{word}: broker killed", deed=partial(_broker_killed, side=side), hold_s=2.0),
         Kind(name=f"{word}: broker halted", deed=partial(_broker_halted, side=side), hold_s=8.0, outage=True),
         Kind(name=f"{word}: rolling restart", deed=partial(_rolled, side=side), outage=True),
-        Kind(name=f"{word}: leaders move", deed=partial(_moved, side=side, replicas=BROKERS)),
+        Kind(name=f"{word}: leaders move", deed=partial(_leaders_moved, side=side)),
+        Kind(name=f"{word}: partitions reassigned", deed=partial(_reassigned, side=side), hold_s=2.0, outage=True),
         Kind(name=f"{word}: password changed", deed=partial(_locked_out, side=side), hold_s=5.0, outage=True),
         *_of_weather(word, side),
     ]
@@ -288,11 +291,12 @@ def _of_rights() -> list[Kind]:
     limited = partial(Kind, hold_s=6.0, outage=True)
     writing = partial(_forbidden, side=WEST, topic=f"{EAST}.{PLAIN}", operation=AclOperation.WRITE)
     reading = partial(_forbidden, side=EAST, topic=PLAIN, operation=AclOperation.READ)
+    others = sum(TOPICS.values()) - TOPICS[PLAIN]
     return [
         limited(name="target: quota", deed=partial(_limited, side=WEST, quota="producer_byte_rate")),
         limited(name="source: quota", deed=partial(_limited, side=EAST, quota="consumer_byte_rate")),
-        limited(name="target: right to write withdrawn", deed=writing),
-        limited(name="source: right to read withdrawn", deed=reading),
+        limited(name="target: right to write withdrawn", deed=writing, others=others),
+        limited(name="source: right to read withdrawn", deed=reading, others=others),
     ]
 
 
@@ -308,7 +312,10 @@ def _of_tunnel() -> list[Kind]:
 
 def kinds(*, tunnel: bool = True) -> tuple[Kind, ...]:
     """All of them, in a fixed order; those of a tunnel only where there is one."""
-    coordinator = Kind(name="target's coordinator killed", deed=_coordinator_killed, hold_s=2.0)
+    coordinator = [
+        Kind(name="target's coordinator killed", deed=_coordinator_killed, hold_s=2.0),
+        Kind(name="target's coordinator halted", deed=_coordinator_halted, hold_s=1.5 * TRANSACTION_S, outage=True),
+    ]
     sides = [kind for word, side in _SIDES.items() for kind in _of_side(word, side)]
-    found = [*_of_program(), coordinator, *_of_rights(), *sides, *_of_tunnel()]
+    found = [*_of_program(), *coordinator, *_of_rights(), *sides, *bystander.kinds(), *_of_tunnel()]
     return tuple(kind for kind in found if tunnel or not kind.needs_tunnel)

@@ -139,34 +139,42 @@ class Slips:
 
 
 class Watch:
-    """Since one moment: of which partitions something arrived that was sent after it, and how long each was silent."""
+    """Since one moment: of which partitions something arrived that was sent after it."""
 
     def __init__(self, places: Iterable[Place]) -> None:
         self.since_ns = time.monotonic_ns()
-        self._silent = dict.fromkeys(places, 0)
-        self._heard = dict.fromkeys(self._silent, self.since_ns)
+        self._places = tuple(places)
         self._arrived: dict[Place, int] = {}
 
     def note(self, place: Place, sent_ns: int) -> None:
-        now = time.monotonic_ns()
-        if not self.waiting():
-            return  # it is over: what comes later is another fault's
-        self._silent[place], self._heard[place] = max(self._silent[place], now - self._heard[place]), now
         if sent_ns >= self.since_ns:
-            self._arrived.setdefault(place, now)
+            self._arrived.setdefault(place, time.monotonic_ns())
 
     def waiting(self) -> list[Place]:
-        return [place for place in self._silent if place not in self._arrived]
+        return [place for place in self._places if place not in self._arrived]
 
     @property
     def seconds(self) -> float:
         """Until every partition had one; -1: not all of them have."""
         return -1.0 if self.waiting() else (max(self._arrived.values()) - self.since_ns) / 1e9
 
-    @property
-    def silences(self) -> list[float]:
-        """The longest of each partition, in seconds, shortest first."""
-        return sorted(each / 1e9 for each in self._silent.values())
+
+class Silences:
+    """Since one moment: for how long at most nothing came of each partition."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self._heard = dict.fromkeys(places, time.monotonic_ns())
+        self._longest = dict.fromkeys(self._heard, 0)
+
+    def note(self, place: Place) -> None:
+        now = time.monotonic_ns()
+        self._longest[place], self._heard[place] = max(self._longest[place], now - self._heard[place]), now
+
+    def longest(self) -> tuple[float, ...]:
+        """In seconds, the shortest first; those that last still count."""
+        for place in self._heard:
+            self._longest[place] = max(self._longest[place], time.monotonic_ns() - self._heard[place])
+        return tuple(sorted(each / 1e9 for each in self._longest.values()))
 
 
 class Reader:
@@ -176,7 +184,7 @@ class Reader:
         self._bootstrap, self._topics = bootstrap, dict(topics)
         self._places = [TopicPartition(name, each, 0) for name in topics for each in range(partitions[name])]
         self._last = {(place.topic, place.partition): -1 for place in self._places}
-        self._watch = Watch(self._last)
+        self._watch, self._silences = Watch(self._last), Silences(self._last)
         self.slips, self.records = Slips(), 0
         self.error: BaseException | None = None
         self._over = threading.Event()
@@ -197,6 +205,11 @@ class Reader:
         """From now on; the one before ends."""
         self._watch = Watch(self._last)
         return self._watch
+
+    def listen(self) -> Silences:
+        """From now on; the one before ends."""
+        self._silences = Silences(self._last)
+        return self._silences
 
     def _work(self) -> None:
         try:
@@ -235,6 +248,7 @@ class Reader:
             self._slip("missing", place, offset, f"number {now} after {last}", now - last - 1)
         self._last[place] = max(last, now)
         self._watch.note(place, int(sent))
+        self._silences.note(place)
         self.records += 1
 
     def _slip(self, what: str, place: Place, offset: int, text: str, count: int) -> None:

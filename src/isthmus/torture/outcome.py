@@ -15,20 +15,22 @@ from isthmus.lab.oracle import Verdict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blow:
     """One fault. `recovered_s`: until every partition had a record that was written after it, -1: never.
-    `silences_s`: of each partition how long nothing came of it meanwhile, the shortest first."""
+    `silences_s`: of each partition how long nothing came of it meanwhile, the shortest first; `others`: how many
+    of them the fault did not hit."""
 
     kind: str
     at: float  # seconds since the storm began
     recovered_s: float
     silences_s: tuple[float, ...] = ()
+    others: int = 0
     records: int = 0  # that arrived meanwhile
     missing: int = 0
     again: int = 0
 
     @property
-    def others_s(self) -> float:
-        """The longest silence in the better half: where one lane of two was hit, that of the other lane."""
-        return self.silences_s[max(0, len(self.silences_s) // 2 - 1)] if self.silences_s else 0.0
+    def others_s(self) -> float | None:
+        """The longest silence of those that were not hit; None where none was spared."""
+        return self.silences_s[self.others - 1] if self.others and self.silences_s else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class Row:
     times: int
     median_s: float
     worst_s: float
-    others_s: float  # median of what the better half of partitions felt
+    others_s: float | None  # median of how long partitions were silent that it did not hit
     records: int
     missing: int
     again: int
@@ -86,12 +88,13 @@ class Outcome:
 
 def _row(kind: str, blows: Sequence[Blow]) -> Row:
     seconds = [blow.recovered_s for blow in blows]
+    others = [blow.others_s for blow in blows if blow.others_s is not None]
     return Row(
         kind=kind,
         times=len(blows),
         median_s=statistics.median(seconds),
         worst_s=max(seconds),
-        others_s=statistics.median(blow.others_s for blow in blows),
+        others_s=statistics.median(others) if others else None,
         records=sum(blow.records for blow in blows),
         missing=sum(blow.missing for blow in blows),
         again=sum(blow.again for blow in blows),
@@ -132,7 +135,7 @@ def as_json(outcome: Outcome) -> dict[str, object]:
                 "again": r.again,
                 "median_seconds": round(r.median_s, 2),
                 "worst_seconds": round(r.worst_s, 2),
-                "others_seconds": round(r.others_s, 2),
+                "others_seconds": None if r.others_s is None else round(r.others_s, 2),
             }
             for r in outcome.rows()
         ],

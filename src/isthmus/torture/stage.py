@@ -24,6 +24,7 @@ EAST, WEST = "east", "west"
 TUNNEL = "tunnel"  # the way to its exit, as a place for weather
 PLAIN, TRANSACTIONS = "storm-plain", "storm-transactions"
 TOPICS = {PLAIN: 4, TRANSACTIONS: 2}
+ASIDE = "storm-aside-"  # how topics begin that single faults have to themselves
 BROKERS = 3
 TRANSACTION_S = 10.0
 USER = "isthmus"
@@ -137,7 +138,8 @@ class Stage:
         flow = {
             "from": EAST,
             "to": WEST,
-            "topics": list(TOPICS),
+            "topics": [*TOPICS, f"{ASIDE}.*"],
+            "sync": {"config_exclude": ["max.message.bytes"]},
             "replication_factor": BROKERS,
             "tuning": {"transaction_timeout_ms": int(1000 * TRANSACTION_S), "request_timeout_ms": 8_000},
         }

@@ -13,15 +13,16 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
 from isthmus.errors import MachineError
 from isthmus.lab.oracle import Verdict, compare
-from isthmus.torture.kinds import Kind, Scene
-from isthmus.torture.load import Reader, TransactionalWriter, Writer, patiently
+from isthmus.torture.load import Reader, TransactionalWriter, Watch, Writer, patiently
 from isthmus.torture.outcome import Blow, Outcome, Use, wrongs
 from isthmus.torture.program import Program
+from isthmus.torture.scene import Kind, Scene
 from isthmus.torture.stage import EAST, PLAIN, TOPICS, TRANSACTIONS, WEST, Stage
 
 _BEGIN_S, _RECOVER_S, _DRAIN_S = 180.0, 180.0, 300.0
@@ -37,6 +38,7 @@ class Script:
     seconds: float
     per_second: int
     lanes: int
+    log: Path | None = None  # where to keep what the program says
 
 
 def schedule(kinds: Sequence[Kind], seed: int) -> Iterator[Kind]:
@@ -66,7 +68,8 @@ class Storm:
         self._trouble: list[str] = []
 
     def rage(self) -> Outcome:
-        program = Program(self._stage.flow_file(), self._stage.folder / "program.log", self._script.lanes)
+        log = self._script.log or self._stage.folder / "program.log"
+        program = Program(self._stage.flow_file(), log, self._script.lanes)
         self._reader.start()
         for writer in self._writers:
             writer.start()
@@ -93,31 +96,43 @@ class Storm:
 
     def _strike(self, kind: Kind, scene: Scene) -> bool:
         """One fault, healed and recovered from; False: the storm ends here."""
-        at, before = time.monotonic() - self._began, self._reader.counts()
-        with contextlib.contextmanager(kind.deed)(scene):
-            watch = self._reader.watch()
-            time.sleep(kind.hold_s)
-        watch = self._reader.watch() if kind.outage else watch
+        at, before, silences = time.monotonic() - self._began, self._reader.counts(), self._reader.listen()
+        try:
+            watch = self._befall(kind, scene)
+        except MachineError as error:
+            self._trouble.append(f"{kind.name}: {error}")
+            return False
         recovered = patiently(lambda: not watch.waiting(), _RECOVER_S)
         records, missing, again = (now - then for now, then in zip(self._reader.counts(), before, strict=True))
         blow = Blow(
             kind=kind.name,
             at=at,
             recovered_s=watch.seconds,
-            silences_s=tuple(watch.silences),
+            silences_s=silences.longest(),
+            others=kind.others,
             records=records,
             missing=missing,
             again=again,
         )
-        self._blows.append(blow)
-        self._uses.append(_use_of(scene.program, at))
-        self._say(
-            f"{len(self._blows):4d}  {kind.name}: {f'{blow.recovered_s:.1f} s' if recovered else 'NOT RECOVERED'}"
-        )
+        self._note(blow, _use_of(scene.program, at))
         if not recovered:
             late = ", ".join(f"{topic}-{each}" for topic, each in watch.waiting())
             self._trouble.append(f"{kind.name}: not recovered in {_RECOVER_S:.0f} s: {late}\n{scene.program.tail()}")
         return recovered and not self._reader.slips.any and self._reader.error is None
+
+    def _befall(self, kind: Kind, scene: Scene) -> Watch:
+        """Done and undone; a watch from when everything could come again."""
+        with contextlib.contextmanager(kind.deed)(scene):
+            watch = self._reader.watch()
+            time.sleep(kind.hold_s)
+        return self._reader.watch() if kind.outage else watch
+
+    def _note(self, blow: Blow, use: Use) -> None:
+        self._blows.append(blow)
+        self._uses.append(use)
+        told = f"{blow.recovered_s:.1f} s" if blow.recovered_s >= 0 else "NOT RECOVERED"
+        others = "" if blow.others_s is None else f", others silent for {blow.others_s:.1f} s at most"
+        self._say(f"{len(self._blows):4d}  {blow.kind}: {told}{others}")
 
     def _calm_down(self, program: Program) -> list[Verdict]:
         """Writers end, everything arrives, and the oracle reads both sides."""
