@@ -32,6 +32,7 @@ from isthmus.engine.writer import Writer
 from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
 from isthmus.wire.fetch import fetches_by_id
 from isthmus.wire.journal import Journal
+from isthmus.wire.transaction import reach_coordinator
 
 _IDLE_PROGRESS_S = 5.0
 _LONGEST_PAUSE_S = 2.0
@@ -67,21 +68,36 @@ class Lane:
         self._troubles = 0  # transactions in a row that had to be given up
         self._has_end = any(a.until >= 0 for a in order.assignments)
         self._ends_at = time.monotonic() + order.flow.tuning.epoch_seconds
+        self._dialling: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, attempt: str) -> Receipt:
+        # Reading needs no claim, so both clusters are reached at the same time.
+        reaching = asyncio.ensure_future(self._reach_source())
         try:
-            await self._until_reached(self.target.start)
-            await self.target.refresh([self.order.flow.control_topic])
-            if not await control.claim(self.journal, self.order.order_id, attempt, self.order.control_from):
+            if not await self._claim(attempt):
                 return self._receipt("claimed by another")
+            await reaching
             await self._open()
             await self._copy()
         except OrderVoid as void:
             return self._receipt("fenced", str(void))
         finally:
+            for task in (reaching, self._dialling):
+                task.cancel()
+            await asyncio.gather(reaching, self._dialling, return_exceptions=True)
             self.source.close()
             self.target.close()
         return self._receipt(self.reason)
+
+    async def _claim(self, attempt: str) -> bool:
+        """Whether this attempt may write (I3)."""
+        await self._until_reached(self.target.start)
+        await self.target.refresh([self.order.flow.control_topic])
+        return await control.claim(self.journal, self.order.order_id, attempt, self.order.control_from)
+
+    async def _reach_source(self) -> None:
+        await self._until_reached(self.source.start)
+        await self.source.refresh({tp.topic for tp in self.tracks})
 
     async def _until_reached(self, start: Callable[[], Awaitable[None]]) -> None:
         """A cluster that is away for a moment is no reason to fail: the driver's silence is the limit."""
@@ -97,8 +113,6 @@ class Lane:
                 return
 
     async def _open(self) -> None:
-        await self._until_reached(self.source.start)
-        await self.source.refresh({tp.topic for tp in self.tracks})
         if self.order.flow.all_cuts:
             register = Register(self.source, self.order.register_id)
             self.sieve = Sieve(self.order.flow, register, self.target, {tp.topic for tp in self.tracks})
@@ -107,6 +121,17 @@ class Lane:
                 track.keep_marks()
         targets = {track.assignment.target.topic for track in self._rows}
         await self.target.refresh(targets | self._own_topics() | {self.order.flow.control_topic})
+        self._dialling = asyncio.ensure_future(self._dial_ahead())
+
+    async def _dial_ahead(self) -> None:
+        """What the first transaction needs, all at once while records are fetched; a failure is told to its user."""
+        leaders = {self.target.leader(track.assignment.target) for track in self._rows} - {-1}
+        names = [who.transactional_id for who in self.order.identities]
+        await asyncio.gather(
+            *(self.target.link(node, "produce") for node in leaders),
+            *(reach_coordinator(self.target, name) for name in names),
+            return_exceptions=True,
+        )
 
     async def _copy(self) -> None:
         fetcher = Fetcher(self)

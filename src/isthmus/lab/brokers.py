@@ -64,6 +64,7 @@ class ClusterSpec:
     listeners: tuple[Listener, ...] = (Listener(),)
     controllers: int = 1
     heap_mb: int = 512
+    flags: tuple[str, ...] = ()  # of each JVM
 
     def __post_init__(self) -> None:
         if not 1 <= self.controllers <= self.brokers:

@@ -141,8 +141,8 @@ class LabCluster:
                 raise MachineError(message, code="LAB")
 
     def _process(self, node: Node) -> JavaProcess:
-        words = "kafka.Kafka", str(node.folder / "server.properties")
-        command = brokers.java_command(self.spec.version, *words, heap_mb=self.spec.heap_mb, flags=self._flags)
+        words, flags = ("kafka.Kafka", str(node.folder / "server.properties")), (*self._flags, *self.spec.flags)
+        command = brokers.java_command(self.spec.version, *words, heap_mb=self.spec.heap_mb, flags=flags)
         return JavaProcess(self._guard, command, node.log)
 
     def _prepare(self) -> None:

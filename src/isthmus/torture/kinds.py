@@ -54,10 +54,19 @@ def _one_of(scene: Scene, found: Callable[[], Sequence[psutil.Process]], what: s
     return scene.dice.choice(list(found()))
 
 
-def _killed(scene: Scene, part: str) -> Iterator[None]:
+def _killed(scene: Scene, part: str) -> Iterator[int]:
+    """With -9. What hung on it has to follow by itself (I8): records that it still brings are no sign of recovery."""
+    victim = _one_of(scene, _part(scene, part), part)
+    family = [victim]
+    struck = time.monotonic_ns()
     with contextlib.suppress(psutil.NoSuchProcess):
-        _one_of(scene, _part(scene, part), part).kill()
-    yield
+        family += victim.children(recursive=True)
+        struck = time.monotonic_ns()
+        victim.kill()
+    _, left = psutil.wait_procs(family, _ENDED_S)
+    if left:
+        raise MachineError(f"{part} was killed, and {left[0]} outlives it by {_ENDED_S:.0f} s", code="TORTURE")
+    yield struck
 
 
 def _halted(scene: Scene, part: str) -> Iterator[None]:

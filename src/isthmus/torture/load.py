@@ -141,8 +141,9 @@ class Slips:
 class Watch:
     """Since one moment: of which partitions something arrived that was sent after it."""
 
-    def __init__(self, places: Iterable[Place]) -> None:
+    def __init__(self, places: Iterable[Place], from_ns: int | None = None) -> None:
         self.since_ns = time.monotonic_ns()
+        self._from_ns = from_ns or self.since_ns  # seconds count from there
         self._places = tuple(places)
         self._arrived: dict[Place, int] = {}
 
@@ -156,7 +157,7 @@ class Watch:
     @property
     def seconds(self) -> float:
         """Until every partition had one; -1: not all of them have."""
-        return -1.0 if self.waiting() else (max(self._arrived.values()) - self.since_ns) / 1e9
+        return -1.0 if self.waiting() else (max(self._arrived.values()) - self._from_ns) / 1e9
 
 
 class Silences:
@@ -201,9 +202,9 @@ class Reader:
         """Records that were read so far, that were missing, that came again."""
         return self.records, self.slips.missing, self.slips.again
 
-    def watch(self) -> Watch:
+    def watch(self, from_ns: int | None = None) -> Watch:
         """From now on; the one before ends."""
-        self._watch = Watch(self._last)
+        self._watch = Watch(self._last, from_ns)
         return self._watch
 
     def listen(self) -> Silences:

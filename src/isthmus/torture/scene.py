@@ -1,7 +1,8 @@
 """What a fault is, and what it may lay hands on.
 
 A kind is a generator: what stands before its `yield` is the fault, what stands behind it is the healing. An `outage`
-cannot be survived while it lasts, so recovery counts from its end, and from its beginning otherwise.
+cannot be survived while it lasts, so recovery counts from its end, and from its beginning otherwise: from the moment
+that it yields (time.monotonic_ns), or from that yield.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Scene:
     dice: random.Random
 
 
-Deed = Callable[[Scene], Iterator[None]]
+Deed = Callable[[Scene], Iterator[int | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

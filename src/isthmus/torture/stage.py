@@ -32,6 +32,9 @@ _DOOR = "DOOR"
 _MECHANISM = "SCRAM-SHA-256"
 _LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 _DURABLE = {"min.insync.replicas": "2"}
+# Brokers that are killed again and again never live to see what Java's second compiler is good for, and six of them
+# that compile leave a small machine nothing for the program under torture.
+_YOUNG = ("-XX:TieredStopAtLevel=1",)
 _GUARDED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
@@ -109,6 +112,7 @@ class Stage:
             listeners=(Listener(), Listener(name=_DOOR, protocol="SASL_PLAINTEXT", told=told, properties=login)),
             properties=properties | _DURABLE | _GUARDED,
             heap_mb=384,
+            flags=_YOUNG,
         )
 
     def __getitem__(self, side: str) -> LabCluster:

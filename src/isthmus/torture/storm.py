@@ -122,8 +122,8 @@ class Storm:
 
     def _befall(self, kind: Kind, scene: Scene) -> Watch:
         """Done and undone; a watch from when everything could come again."""
-        with contextlib.contextmanager(kind.deed)(scene):
-            watch = self._reader.watch()
+        with contextlib.contextmanager(kind.deed)(scene) as struck_ns:
+            watch = self._reader.watch(struck_ns)
             time.sleep(kind.hold_s)
         return self._reader.watch() if kind.outage else watch
 

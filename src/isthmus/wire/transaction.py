@@ -28,6 +28,7 @@ from isthmus.wire.link import Answer, Message
 
 SECOND_PROTOCOL_FEATURE = "transaction.version"
 _PAUSE_S = 0.02
+_PURPOSE = "coordinator"  # of a connection
 _UNKNOWN = frozenset({codes.NETWORK_EXCEPTION, codes.REQUEST_TIMED_OUT})  # whether it was done
 _UNKNOWN_TOPIC_S, _COORDINATOR_S = 5.0, 30.0
 
@@ -192,7 +193,7 @@ async def _ask_coordinator(
     """One question to the coordinator. A lost link comes back as NETWORK_EXCEPTION: outcome unknown."""
     try:
         node = await client.coordinator(transactional_id)
-        answer = await client.call(node, message, ceiling, floor=floor, purpose="coordinator")
+        answer = await client.call(node, message, ceiling, floor=floor, purpose=_PURPOSE)
     except BrokerUnreachable:
         client.forget_coordinator(transactional_id)
         return codes.NETWORK_EXCEPTION, None
@@ -203,6 +204,11 @@ async def _ask_coordinator(
     if code in codes.COORDINATOR_MOVING:
         client.forget_coordinator(transactional_id)
     return code, answer
+
+
+async def reach_coordinator(client: Client, transactional_id: str) -> None:
+    """Have the connection that `end` will ask for."""
+    await client.link(await client.coordinator(transactional_id), _PURPOSE)
 
 
 async def list_transactional_ids(client: Client, prefix: str) -> set[str]:
