@@ -54,7 +54,7 @@ def decode(record: Record) -> tuple[str, dict[str, Any] | None]:
     try:
         key = (record.key or b"").decode()
         value = None if record.value is None else json.loads(record.value)
-    except (UnicodeDecodeError, ValueError):
+    except (ValueError, RecursionError):  # no text, no JSON, or nested to make us fall over
         return "", None
     return key, value if isinstance(value, dict) else None
 

@@ -50,7 +50,7 @@ def compile_java(pattern: str, *, any_text: bool = False) -> re.Pattern[str]:
     """The Python pattern that matches what the Java one matches, or ConfigError naming the pattern."""
     try:
         return re.compile(_Translation(pattern, any_text).python(), re.ASCII)
-    except (re.error, _Unlike) as error:
+    except (re.error, _Unlike, OverflowError, RecursionError) as error:
         raise ConfigError(
             f"`{pattern}` is not a regular expression that can be used: {error}",
             hint="write it more simply; Java's syntax as in MirrorMaker 2 is meant",
