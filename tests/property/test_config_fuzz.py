@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from isthmus.config.load import load
 from isthmus.config.security import read_security
-from isthmus.errors import IsthmusError
+from isthmus.errors import ConfigError, IsthmusError
+from isthmus.mm2.javaregex import compile_java
 
 SECRET = "Zq7mPlanted5xW"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -105,6 +108,126 @@ def test_a_damaged_login_module_is_told_without_the_secret(edits: list[tuple[flo
     wrong = damaged(JAAS, edits)
     reading = read_security({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": wrong})
     assert SECRET not in repr(reading), wrong
+
+
+# --- YAML ----------------------------------------------------------------------------------------
+
+SAMPLES = Path(__file__).parents[1] / "unit" / "samples"
+YAML = {name: (SAMPLES / name).read_text() for name in ("whole.yaml", "strimzi-v1.yaml", "strimzi-v1beta2.yaml")}
+CLUSTERS = 'clusters:\n  east: {bootstrap: "e1:9092"}\n  west: {bootstrap: [w:9092]}\n'
+FLOW = "flows:\n  - from: east\n    to: west\n"
+ODD = st.sampled_from(
+    [
+        *(
+            "!!int ''",
+            "!!bool maybe",
+            "!!timestamp x",
+            "!!float ''",
+            "!!binary é",
+            "!!set {a}",
+            "!!omap [a: 1]",
+            "!!map [a]",
+        ),
+        *("0001-01-01 00:00:00 +23:00", "2024-02-30", "&a [*a]", "&a {x: *a}", ".nan", "1e999", "0b", "1:99:99", "~"),
+        *(
+            '"\\0"',
+            '"\\uD800"',
+            "{? [a] : b}",
+            "<<",
+            "=",
+            "[" * 200,
+            "!!python/object:os.system {}",
+            "9" * 400,
+            "9" * 5000,
+        ),
+        *('"a{1,99999999999}"', '"' + "(" * 300 + ")" * 300 + '"', "'\\Uffffffff'", "0001-01-01T00:00:00+23:00"),
+    ]
+)
+
+
+def refused_or_read(file: Path, text: str) -> None:
+    """What is wrong has a place."""
+    file.write_text(text, "utf-8", "surrogatepass")
+    began = time.monotonic()
+    try:
+        load(file, environ={}, secrets=file.parent)
+    except IsthmusError as error:
+        assert str(file) in f"{error.where} {error}", error
+    assert time.monotonic() - began < 20, "no text of this size takes long"
+
+
+@QUICK
+@given(data=st.data(), name=st.sampled_from(sorted(YAML)))
+def test_a_damaged_yaml_file_is_read_or_refused_with_its_place(folder: Path, name: str, data: st.DataObject) -> None:
+    lines = YAML[name].splitlines(keepends=True)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(lines) - 1))
+        key, colon, _ = lines[at].partition(": ")
+        change = data.draw(st.sampled_from(["value", "gone", "twice", "letters"]))
+        new = {
+            "value": [f"{key}{colon}{data.draw(ODD)}\n"] if change == "value" else [],
+            "gone": [],
+            "twice": [lines[at], lines[data.draw(st.integers(0, len(lines) - 1))]] if change == "twice" else [],
+            "letters": [damaged(lines[at], data.draw(EDITS))] if change == "letters" else [],
+        }
+        lines[at : at + 1] = new[change] or [""]
+    refused_or_read(folder / name, "".join(lines))
+
+
+@QUICK
+@given(value=ODD, place=st.sampled_from(["lanes", "topics", "throttle", "start", "naming", "tuning", "clusters"]))
+def test_a_value_of_any_kind_is_read_or_refused_with_its_place(folder: Path, value: str, place: str) -> None:
+    text = f"clusters: {value}\n{FLOW}" if place == "clusters" else f"{CLUSTERS}{FLOW}    {place}: {value}\n"
+    refused_or_read(folder / "flow.yaml", text)
+
+
+def _laughs(lines: int, each: str) -> str:
+    names = [f"a{n}" for n in range(lines)]
+    chain = (f"{new}: &{new} {each.replace('X', '*' + old)}\n" for old, new in itertools.pairwise(names))
+    return "a0: &a0 {x: y}\n" + "".join(chain)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _laughs(12, "[X, X, X, X, X, X, X, X, X, X]"),
+        _laughs(40, "{<<: [X, X]}"),
+        _laughs(40, "{b: X, c: X}"),
+        CLUSTERS + FLOW + _laughs(12, "[X, X, X, X, X, X, X, X, X, X]"),
+        "[" * 100_000,
+        "- " * 100_000,
+        "{a: " * 50_000,
+    ],
+)
+def test_few_lines_that_stand_for_billions_and_nests_without_end_are_refused_at_once(folder: Path, text: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=r"aliases stand for|levels within each other"):
+        load(_file(folder, text), environ={})
+    assert time.monotonic() - began < 20
+
+
+def _file(folder: Path, text: str) -> Path:
+    file = folder / "bomb.yaml"
+    file.write_text(text)
+    return file
+
+
+# --- expressions ---------------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    pattern=st.text("ab.*+?{}[](|)^$\\\\QEpkzux<>=!:&-0123456789,P", max_size=14) | st.text(max_size=8),
+    any_text=st.booleans(),
+)
+@example("a{1,99999999999}", False)
+@example("(" * 2000 + ")" * 2000, False)
+@example("\\Uffffffff", False)
+def test_any_text_is_an_expression_or_refused(pattern: str, any_text: bool) -> None:
+    try:
+        compile_java(pattern, any_text=any_text).fullmatch("orders.v1")
+    except ConfigError as error:
+        assert "not a regular expression that can be used" in str(error)
 
 
 def test_the_files_are_right_before_they_are_damaged(folder: Path) -> None:
