@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from isthmus.config.load import load
 from isthmus.config.security import read_security
 from isthmus.errors import ConfigError, IsthmusError
+from isthmus.mm2.automaton import Automaton, Unmatched
 from isthmus.mm2.javaregex import compile_java
 
 SECRET = "Zq7mPlanted5xW"
@@ -228,6 +230,55 @@ def test_any_text_is_an_expression_or_refused(pattern: str, any_text: bool) -> N
         compile_java(pattern, any_text=any_text).fullmatch("orders.v1")
     except ConfigError as error:
         assert "not a regular expression that can be used" in str(error)
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 4) -> str:
+    choice = draw(st.sampled_from(["letter", "both", "either", "again", "again"])) if depth else "letter"
+    if choice == "letter":
+        return draw(st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", "[a-c_]", "", "(?!)"]))
+    parts = draw(expressions(depth - 1)), draw(expressions(depth - 1))
+    repeat = draw(st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{0,2}", "*?", "{2,}", "{1,9}"]))
+    return {"both": "".join(parts), "either": "({}|{})".format(*parts), "again": f"({parts[0]}){repeat}"}[choice]
+
+
+@settings(max_examples=300, deadline=None)
+@given(pattern=expressions(), names=st.lists(st.text("ab_1\n", max_size=6), min_size=1, max_size=5))
+def test_ways_followed_at_once_lead_where_pythons_own_lead(pattern: str, names: list[str]) -> None:
+    with contextlib.suppress(Unmatched):  # thousands of states
+        found = Automaton(pattern)
+        for name in names:
+            assert found.fullmatch(name) == bool(re.fullmatch(pattern, name, re.ASCII)), name
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+b",
+        "(a|a)*b",
+        "(a|aa)+b",
+        "(.*a)*b",
+        ".*a.*a.*a.*a.*ab",
+        "^(a+)+b$",
+        r"(\w+\.?)+b",
+        "(a?){60}a{60}b",
+        "(a{1,9}){1,9}b",
+    ],
+)
+def test_a_name_that_was_made_to_take_for_ever_takes_no_time(pattern: str) -> None:
+    """Names of topics are given by others than whoever wrote the expression."""
+    began = time.monotonic()
+    assert not compile_java(pattern).fullmatch("a" * 248 + "c")
+    assert compile_java(pattern).fullmatch("a" * 60 + "b")
+    assert time.monotonic() - began < 20
+
+
+def test_what_cannot_be_followed_at_once_and_could_take_for_ever_is_refused() -> None:
+    for pattern in (r"((a+)b)+\1", "(?i)(a+)+b", "(?!x)(a+)+b", "((a{1,900}){1,900})"):
+        with pytest.raises(ConfigError, match="longer than anybody waits"):
+            compile_java(pattern)
+    for plain in ("(?i)orders.*", "(?!x).*", r"shop\..*", "(orders|payments)\\..*-[0-9]+"):
+        assert isinstance(compile_java(plain), re.Pattern)
 
 
 def test_the_files_are_right_before_they_are_damaged(folder: Path) -> None:

@@ -46,7 +46,7 @@ def records(draw: st.DrawFn) -> tuple[bytes, bytes]:
     if draw(st.integers(0, 3)) == 0:
         return draw(st.binary(max_size=40)), draw(st.binary(max_size=40) | jsons.map(lambda x: json.dumps(x).encode()))
     key, value = draw(st.sampled_from(GOOD))
-    return _changed(key, draw(EDITS)), _changed(value, draw(EDITS))
+    return _changed(key, draw(EDITS)), _changed(value or b"", draw(EDITS))
 
 
 def _changed(raw: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:

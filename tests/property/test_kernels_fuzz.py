@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.test_codec_fuzz import GOOD
-from tests.twins import Beyond, Kernels, Strict, alike_everywhere, twins
+from tests.twins import Beyond, Kernels, Strict, Work, alike_everywhere, twins
 
 from isthmus.wire.records import Record, encode_stamped, varint
 
@@ -157,7 +157,7 @@ def test_merging_stays_inside(raw: bytes, data: st.DataObject, low: int, sizes: 
 @fuzz
 @given(raw=record_bytes(), data=st.data(), low=st.integers(0, 2), end=st.integers(0, 3) | numbers)
 def test_columns_stay_inside(raw: bytes, data: st.DataObject, low: int, end: int) -> None:
-    sound = [(len(raw), 3, 0, 2, 5, NO_TIME, 0)]
+    sound: list[tuple[int, ...]] = [(len(raw), 3, 0, 2, 5, NO_TIME, 0)]
     spans = data.draw(st.just(sound) | st.composite(_spans)(raw, 7))
     alike_everywhere(lambda set_of, hold: columned(set_of, hold, raw, spans, low, end), TWIN)
 
@@ -267,4 +267,8 @@ def test_a_compiled_kernel_that_reads_or_writes_outside_is_found() -> None:
 
     for planted, said in ((reads, None), (writes, "written behind")):
         with pytest.raises(AssertionError, match=said):
-            alike_everywhere(lambda _, hold, bad=planted: 0 if hold is Strict else bad(hold(array(b"abc"))), TWIN)
+            alike_everywhere(_by(planted), TWIN)
+
+
+def _by(planted: Callable[[Any], Any]) -> Work:
+    return lambda _, hold: 0 if hold is Strict else planted(hold(array(b"abc")))

@@ -61,7 +61,10 @@ class Page:
 
     async def _ask(self, method: str, path: str, query: bytes, headers: Headers, body: bytes) -> Seen:
         sent: list[dict[str, Any]] = []
-        parts = [{"type": "http.request", "body": body, "more_body": False}, {"type": "http.disconnect"}]
+        parts: list[dict[str, Any]] = [
+            {"type": "http.request", "body": body, "more_body": False},
+            {"type": "http.disconnect"},
+        ]
 
         async def receive() -> dict[str, Any]:
             return parts.pop(0) if len(parts) > 1 else parts[0]
