@@ -123,8 +123,8 @@ def compared(set_of: Kernels, hold: Hold, raw: bytes, other: bytes, rows: int, u
 )
 def test_finding_batches_stays_inside(raw: bytes, copies: int, rows: int, edits: list[tuple[int, int]]) -> None:
     data = bytearray(raw * copies)
-    for at, byte in edits:
-        data[at % len(data) : at % len(data) + 1] = bytes([byte]) if data else b""
+    for at, byte in edits if data else ():
+        data[at % len(data)] = byte
     alike_everywhere(lambda set_of, hold: indexed(set_of, hold, bytes(data), rows), TWIN)
 
 
