@@ -207,6 +207,13 @@ def test_no_other_token_and_no_made_up_cookie_opens_a_session(nobody_answers: No
     assert not page.said
 
 
+@pytest.mark.parametrize("length", [b"9" * 5000, b"0" * 5000, b"\xb2", b"-1", b"99999"])
+def test_a_length_that_is_none_or_too_much_is_refused_before_anything_is_read(length: bytes) -> None:
+    page = Page(None)
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", length)]
+    assert page.ask("POST", "/api/pause", b"", headers, b"").status == 413
+
+
 def test_with_everything_that_it_needs_a_deed_is_done(nobody_answers: None) -> None:
     """Or the tests above would prove nothing."""
     page = Page(None)
