@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from isthmus.config.load import load
 from isthmus.config.security import read_security
-from isthmus.errors import IsthmusError
+from isthmus.errors import ConfigError, IsthmusError
+from isthmus.mm2.automaton import Automaton, Unmatched
+from isthmus.mm2.javaregex import compile_java
 
 SECRET = "Zq7mPlanted5xW"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -105,6 +110,175 @@ def test_a_damaged_login_module_is_told_without_the_secret(edits: list[tuple[flo
     wrong = damaged(JAAS, edits)
     reading = read_security({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": wrong})
     assert SECRET not in repr(reading), wrong
+
+
+# --- YAML ----------------------------------------------------------------------------------------
+
+SAMPLES = Path(__file__).parents[1] / "unit" / "samples"
+YAML = {name: (SAMPLES / name).read_text() for name in ("whole.yaml", "strimzi-v1.yaml", "strimzi-v1beta2.yaml")}
+CLUSTERS = 'clusters:\n  east: {bootstrap: "e1:9092"}\n  west: {bootstrap: [w:9092]}\n'
+FLOW = "flows:\n  - from: east\n    to: west\n"
+ODD = st.sampled_from(
+    [
+        *(
+            "!!int ''",
+            "!!bool maybe",
+            "!!timestamp x",
+            "!!float ''",
+            "!!binary é",
+            "!!set {a}",
+            "!!omap [a: 1]",
+            "!!map [a]",
+        ),
+        *("0001-01-01 00:00:00 +23:00", "2024-02-30", "&a [*a]", "&a {x: *a}", ".nan", "1e999", "0b", "1:99:99", "~"),
+        *(
+            '"\\0"',
+            '"\\uD800"',
+            "{? [a] : b}",
+            "<<",
+            "=",
+            "[" * 200,
+            "!!python/object:os.system {}",
+            "9" * 400,
+            "9" * 5000,
+        ),
+        *('"a{1,99999999999}"', '"' + "(" * 300 + ")" * 300 + '"', "'\\Uffffffff'", "0001-01-01T00:00:00+23:00"),
+    ]
+)
+
+
+def refused_or_read(file: Path, text: str) -> None:
+    """What is wrong has a place."""
+    file.write_text(text, "utf-8", "surrogatepass")
+    began = time.monotonic()
+    try:
+        load(file, environ={}, secrets=file.parent)
+    except IsthmusError as error:
+        assert str(file) in f"{error.where} {error}", error
+    assert time.monotonic() - began < 20, "no text of this size takes long"
+
+
+@QUICK
+@given(data=st.data(), name=st.sampled_from(sorted(YAML)))
+def test_a_damaged_yaml_file_is_read_or_refused_with_its_place(folder: Path, name: str, data: st.DataObject) -> None:
+    lines = YAML[name].splitlines(keepends=True)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(lines) - 1))
+        key, colon, _ = lines[at].partition(": ")
+        change = data.draw(st.sampled_from(["value", "gone", "twice", "letters"]))
+        new = {
+            "value": [f"{key}{colon}{data.draw(ODD)}\n"] if change == "value" else [],
+            "gone": [],
+            "twice": [lines[at], lines[data.draw(st.integers(0, len(lines) - 1))]] if change == "twice" else [],
+            "letters": [damaged(lines[at], data.draw(EDITS))] if change == "letters" else [],
+        }
+        lines[at : at + 1] = new[change] or [""]
+    refused_or_read(folder / name, "".join(lines))
+
+
+@QUICK
+@given(value=ODD, place=st.sampled_from(["lanes", "topics", "throttle", "start", "naming", "tuning", "clusters"]))
+def test_a_value_of_any_kind_is_read_or_refused_with_its_place(folder: Path, value: str, place: str) -> None:
+    text = f"clusters: {value}\n{FLOW}" if place == "clusters" else f"{CLUSTERS}{FLOW}    {place}: {value}\n"
+    refused_or_read(folder / "flow.yaml", text)
+
+
+def _laughs(lines: int, each: str) -> str:
+    names = [f"a{n}" for n in range(lines)]
+    chain = (f"{new}: &{new} {each.replace('X', '*' + old)}\n" for old, new in itertools.pairwise(names))
+    return "a0: &a0 {x: y}\n" + "".join(chain)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _laughs(12, "[X, X, X, X, X, X, X, X, X, X]"),
+        _laughs(40, "{<<: [X, X]}"),
+        _laughs(40, "{b: X, c: X}"),
+        CLUSTERS + FLOW + _laughs(12, "[X, X, X, X, X, X, X, X, X, X]"),
+        "[" * 100_000,
+        "- " * 100_000,
+        "{a: " * 50_000,
+    ],
+)
+def test_few_lines_that_stand_for_billions_and_nests_without_end_are_refused_at_once(folder: Path, text: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=r"aliases stand for|levels within each other"):
+        load(_file(folder, text), environ={})
+    assert time.monotonic() - began < 20
+
+
+def _file(folder: Path, text: str) -> Path:
+    file = folder / "bomb.yaml"
+    file.write_text(text)
+    return file
+
+
+# --- expressions ---------------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    pattern=st.text("ab.*+?{}[](|)^$\\\\QEpkzux<>=!:&-0123456789,P", max_size=14) | st.text(max_size=8),
+    any_text=st.booleans(),
+)
+@example("a{1,99999999999}", False)
+@example("(" * 2000 + ")" * 2000, False)
+@example("\\Uffffffff", False)
+def test_any_text_is_an_expression_or_refused(pattern: str, any_text: bool) -> None:
+    try:
+        compile_java(pattern, any_text=any_text).fullmatch("orders.v1")
+    except ConfigError as error:
+        assert "not a regular expression that can be used" in str(error)
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 4) -> str:
+    choice = draw(st.sampled_from(["letter", "both", "either", "again", "again"])) if depth else "letter"
+    if choice == "letter":
+        return draw(st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", "[a-c_]", "", "(?!)"]))
+    parts = draw(expressions(depth - 1)), draw(expressions(depth - 1))
+    repeat = draw(st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{0,2}", "*?", "{2,}", "{1,9}"]))
+    return {"both": "".join(parts), "either": "({}|{})".format(*parts), "again": f"({parts[0]}){repeat}"}[choice]
+
+
+@settings(max_examples=300, deadline=None)
+@given(pattern=expressions(), names=st.lists(st.text("ab_1\n", max_size=6), min_size=1, max_size=5))
+def test_ways_followed_at_once_lead_where_pythons_own_lead(pattern: str, names: list[str]) -> None:
+    with contextlib.suppress(Unmatched):  # thousands of states
+        found = Automaton(pattern)
+        for name in names:
+            assert found.fullmatch(name) == bool(re.fullmatch(pattern, name, re.ASCII)), name
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+b",
+        "(a|a)*b",
+        "(a|aa)+b",
+        "(.*a)*b",
+        ".*a.*a.*a.*a.*ab",
+        "^(a+)+b$",
+        r"(\w+\.?)+b",
+        "(a?){60}a{60}b",
+        "(a{1,9}){1,9}b",
+    ],
+)
+def test_a_name_that_was_made_to_take_for_ever_takes_no_time(pattern: str) -> None:
+    """Names of topics are given by others than whoever wrote the expression."""
+    began = time.monotonic()
+    assert not compile_java(pattern).fullmatch("a" * 248 + "c")
+    assert compile_java(pattern).fullmatch("a" * 60 + "b")
+    assert time.monotonic() - began < 20
+
+
+def test_what_cannot_be_followed_at_once_and_could_take_for_ever_is_refused() -> None:
+    for pattern in (r"((a+)b)+\1", "(?i)(a+)+b", "(?!x)(a+)+b", "((a{1,900}){1,900})"):
+        with pytest.raises(ConfigError, match="longer than anybody waits"):
+            compile_java(pattern)
+    for plain in ("(?i)orders.*", "(?!x).*", r"shop\..*", "(orders|payments)\\..*-[0-9]+"):
+        assert isinstance(compile_java(plain), re.Pattern)
 
 
 def test_the_files_are_right_before_they_are_damaged(folder: Path) -> None:

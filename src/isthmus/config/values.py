@@ -15,6 +15,7 @@ _BROKER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMG]i?)?B?(?:/s)?")
 _UNITS = {"": 1, "k": 1000, "K": 1000, "M": 1000**2, "G": 1000**3, "Ki": 1 << 10, "ki": 1 << 10, "Mi": 1 << 20}
 _UNITS["Gi"] = 1 << 30
+_MOST = 1 << 62
 START_MEANT = "earliest, latest or a time such as 2026-01-31T12:00:00Z is meant"
 
 
@@ -34,7 +35,10 @@ def amount(value: object) -> int:
     found = _AMOUNT.fullmatch(str(value).strip())
     if not found:
         raise ValueError("bytes per second are meant: a number, or a text such as 10MB")
-    return int(float(found[1]) * _UNITS[found[2] or ""])
+    bytes_per_s = float(found[1]) * _UNITS[found[2] or ""]
+    if bytes_per_s >= _MOST:  # also infinity, which hundreds of digits are
+        raise ValueError("so many bytes per second cannot be meant")
+    return int(bytes_per_s)
 
 
 def milliseconds(value: object) -> int:
@@ -46,7 +50,10 @@ def milliseconds(value: object) -> int:
             raise ValueError(START_MEANT) from None
     if not isinstance(value, datetime.datetime) or value.tzinfo is None:
         raise ValueError("a time needs a zone: for UTC write 2026-01-31T12:00:00Z")
-    return round(value.timestamp() * 1000)
+    try:
+        return round(value.timestamp() * 1000)
+    except OverflowError:  # the first or the last day of the calendar, which is none in another zone
+        raise ValueError(START_MEANT) from None
 
 
 def start(value: object, topics: str = ".*") -> Start:

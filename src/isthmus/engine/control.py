@@ -53,10 +53,11 @@ def decode(record: Record) -> tuple[str, dict[str, Any] | None]:
     """Key and value of a control record; damaged ones come back with an empty key."""
     try:
         key = (record.key or b"").decode()
-        value = None if record.value is None else json.loads(record.value)
-    except (UnicodeDecodeError, ValueError):
+        value = json.loads(record.value) if record.value is not None else None
+    except (ValueError, RecursionError):  # no text, no JSON, or nested to make us fall over
         return "", None
-    return key, value if isinstance(value, dict) else None
+    is_sound = isinstance(value, dict) or record.value is None
+    return (key, value) if is_sound else ("", None)  # or `5` would be taken for a tombstone
 
 
 def gap_key(source: TopicPartition, first: int | str) -> str:

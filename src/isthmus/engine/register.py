@@ -93,7 +93,7 @@ class Register:
                 self.origins[int(name)] = Origin(*(str(value.get(field, "")) for field in Origin._fields))
             elif kind == "empty":
                 self.empty.add(name)
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             return  # damaged, or not ours
 
     async def record(self, ids: Iterable[int], origin: Origin) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from isthmus.mm2 import policy
-from isthmus.mm2.javaregex import compile_java
+from isthmus.mm2.javaregex import Expression, compile_java
 from isthmus.model import Flow
 
 _LITERAL = re.compile(r"[A-Za-z0-9_\-]+|[A-Za-z0-9_\-]+(\\?\.[A-Za-z0-9_\-]+)+")
@@ -31,8 +31,8 @@ class _NameFilter:
 
     include: tuple[str, ...]
     exclude: tuple[str, ...] = ()
-    _includes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
-    _excludes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _includes: tuple[Expression, ...] = field(init=False, repr=False, compare=False)
+    _excludes: tuple[Expression, ...] = field(init=False, repr=False, compare=False)
     _any_text: ClassVar[bool]
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class ConfigFilter:
     """Every setting of a topic is kept in step, except those that match an exclude in full."""
 
     exclude: tuple[str, ...] = ()
-    _excludes: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _excludes: tuple[Expression, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_excludes", tuple(map(compile_java, self.exclude)))
@@ -69,7 +69,7 @@ class ConfigFilter:
         return not _any(self._excludes, setting)
 
 
-def _any(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
+def _any(patterns: Iterable[Expression], name: str) -> bool:
     return any(pattern.fullmatch(name) for pattern in patterns)
 
 

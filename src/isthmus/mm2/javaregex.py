@@ -3,7 +3,7 @@ r"""Java regular expressions, written again for Python's `re`.
 Owns the differences that a topic filter can meet: `\Q..\E`, `\p{..}`, `\z`, named groups, ASCII `\w` and
 `\d`. Must stay true: a pattern either means the same as in Java or is refused with ConfigError; never
 does it quietly mean something else. That is why nested and intersected classes (`[a-z&&[^x]]`), which
-Python would read as plain characters, are refused.
+Python would read as plain characters, are refused. No name takes long to match (`automaton`).
 
 `\p{..}` is written out over the letters that a topic name may hold. Names of groups may hold any text
 (`any_text`): there, only the classes that Java keeps to ASCII are known, and `.` stops at each of Java's line ends.
@@ -14,8 +14,10 @@ from __future__ import annotations
 import functools
 import re
 import string
+from typing import Protocol
 
 from isthmus.errors import ConfigError
+from isthmus.mm2.automaton import Automaton, Unmatched, is_dangerous
 
 LEGAL = string.ascii_letters + string.digits + "._-"
 
@@ -45,12 +47,26 @@ _GROUP_USE = re.compile(r"\\k<([A-Za-z]\w*)>")
 _POSIX_IN_PYTHON = re.compile(r"\(\?(?:P|\()")
 
 
+class Expression(Protocol):
+    """What matches names in full."""
+
+    def fullmatch(self, text: str, /) -> object: ...
+
+
 @functools.lru_cache(maxsize=1_024)  # some are asked for again in every round of a flow
-def compile_java(pattern: str, *, any_text: bool = False) -> re.Pattern[str]:
-    """The Python pattern that matches what the Java one matches, or ConfigError naming the pattern."""
+def compile_java(pattern: str, *, any_text: bool = False) -> Expression:
+    """What matches the names that the Java one matches, in no long time; or ConfigError naming the pattern."""
     try:
-        return re.compile(_Translation(pattern, any_text).python(), re.ASCII)
-    except (re.error, _Unlike) as error:
+        python = _Translation(pattern, any_text).python()
+        compiled = re.compile(python, re.ASCII)
+        return Automaton(python) if is_dangerous(python) else compiled
+    except Unmatched:
+        raise ConfigError(
+            f"`{pattern}` is not a regular expression that can be used: a repetition within another, or many of them, "
+            "with references, flags, a look around or high counts, could take longer than anybody waits",
+            hint="write it more simply",
+        ) from None
+    except (re.error, _Unlike, OverflowError, RecursionError) as error:
         raise ConfigError(
             f"`{pattern}` is not a regular expression that can be used: {error}",
             hint="write it more simply; Java's syntax as in MirrorMaker 2 is meant",

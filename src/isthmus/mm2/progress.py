@@ -18,6 +18,7 @@ CONNECTOR = "MirrorSourceConnector"
 
 _MASK = 0xFFFFFFFF
 _LONGS = range(1 << 63)
+_INTS = range(1 << 31)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +88,16 @@ def _parse_key(key: bytes) -> tuple[str, str, str, int] | None:
     match _json(key):
         case [str(connector), {"cluster": str(source), "partition": int(partition), "topic": str(topic)}]:
             # MirrorMaker 2 would not find a key in any other spelling, so neither do we.
-            canonical = partition >= 0 and progress_key(connector, source, topic, partition) == key
+            canonical = partition in _INTS and _is_key_of(key, connector, source, topic, partition)
             return (connector, source, topic, partition) if canonical else None
     return None
+
+
+def _is_key_of(key: bytes, connector: str, source: str, topic: str, partition: int) -> bool:
+    try:
+        return progress_key(connector, source, topic, partition) == key
+    except UnicodeEncodeError:  # half of a pair of surrogates, which JSON can spell and UTF-8 cannot
+        return False
 
 
 def _parse_offset(value: bytes) -> int | None:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from isthmus.errors import MachineError, SecurityRefused
 from isthmus.tunnel.crew import Crew
@@ -48,6 +48,22 @@ def bound(host: str, port: int) -> socket.socket:
         raise MachineError(what, hint=hint, code="TUNNEL_PORT") from None
 
 
+def accept_all(server: socket.socket, crew: Crew, take: Callable[[socket.socket, Any], None]) -> None:
+    """Hand over every connection that comes, until the port is closed or the crew stops; then it is closed."""
+    try:
+        while not crew.stopped.is_set():
+            try:
+                sock, address = server.accept()
+            except OSError:
+                # No descriptors left, or the port was closed: the first passes.
+                if crew.stopped.wait(0.05) or server.fileno() < 0 or not _listens(server):
+                    return
+                continue
+            take(sock, address)
+    finally:
+        close(server)
+
+
 class Listener:
     """Listens from the start; `close` ends the port, connections belong to the crew."""
 
@@ -66,20 +82,10 @@ class Listener:
         wake(self._server)
 
     def _accept(self) -> None:
-        try:
-            while not self._crew.stopped.is_set():
-                try:
-                    sock, address = self._server.accept()
-                except OSError:
-                    # No descriptors left, or the port was closed: the first passes.
-                    if self._crew.stopped.wait(0.05) or self._server.fileno() < 0 or not _listens(self._server):
-                        return
-                    continue
-                self._take(sock, spelled(address), str(address[0]))
-        finally:
-            close(self._server)
+        accept_all(self._server, self._crew, self._take)
 
-    def _take(self, sock: socket.socket, peer: str, host: str) -> None:
+    def _take(self, sock: socket.socket, address: Any) -> None:
+        peer, host = spelled(address), str(address[0])
         with self._lock:
             full = self._waiting.total() >= self.limits.unauthenticated
             crowding = self._waiting[host] >= max(1, self.limits.unauthenticated // 2)

@@ -13,13 +13,14 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from typing import Any
 
 from isthmus.errors import ConfigError, IsthmusError
 from isthmus.tunnel.counters import Passage, is_loopback
 from isthmus.tunnel.crew import Crew
 from isthmus.tunnel.lines import Destination, Refused, connect_line
-from isthmus.tunnel.listener import bound
-from isthmus.tunnel.sockets import close, spelled, tune, wake
+from isthmus.tunnel.listener import accept_all, bound
+from isthmus.tunnel.sockets import spelled, tune, wake
 
 Way = Callable[[Destination], contextlib.AbstractContextManager[socket.socket]]
 REQUEST_S = 10.0
@@ -46,11 +47,10 @@ class LocalDoor:
         wake(self._server)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while not self._crew.stopped.is_set():
-                sock, address = self._server.accept()
-                self._crew.start(self._receive, sock, spelled(address))
-        close(self._server)
+        accept_all(self._server, self._crew, self._take)
+
+    def _take(self, sock: socket.socket, address: Any) -> None:
+        self._crew.start(self._receive, sock, spelled(address))
 
     def _receive(self, sock: socket.socket, peer: str) -> None:
         with self._crew.holding(sock), contextlib.suppress(OSError, ValueError):

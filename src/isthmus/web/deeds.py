@@ -8,6 +8,7 @@ told to `say`, with the address that it came from. It is `isthmus.dr` and `engin
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Say = Callable[[str], None]
 _PLAN_HOLDS_S = 600.0
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SWITCHES = ("source_is_lost", "fence_writers", "move_active", "rebuilt")
 
 
@@ -191,8 +193,11 @@ def _is_old(wanted: Wanted) -> bool:
 
 
 def _texts(given: object) -> list[str]:
-    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
-        raise ConfigError("topics are a list of names", where="topics")
+    """What is no name goes no further: it would be put on record, and told to whoever reads the log."""
+    if not isinstance(given, list) or not all(isinstance(each, str) and _NAME.fullmatch(each) for each in given):
+        raise ConfigError(
+            "topics are a list of names", where="topics", hint="letters, digits, dots, dashes, underscores"
+        )
     return given
 
 

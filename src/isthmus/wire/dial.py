@@ -13,6 +13,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from typing import NamedTuple
 
 from kafka.protocol.metadata import ApiVersionsRequest
@@ -23,7 +24,7 @@ from isthmus.errors import BrokerUnreachable, ConfigError, SecurityRefused, Wire
 from isthmus.model import Cluster
 from isthmus.security import Login, Tunnel
 from isthmus.tunnel.dialing import open_through
-from isthmus.wire.link import CLIENT_ID, MAX_FRAME, Answer, Link, Message, Offer, decode_answer
+from isthmus.wire.link import CLIENT_ID, Answer, Link, Message, Offer, decode_answer
 from isthmus.wire.security import sasl
 from isthmus.wire.security.nested import Connected
 from isthmus.wire.security.renewal import keep_logged_in
@@ -31,6 +32,9 @@ from isthmus.wire.security.tls import explained_late, shake_hands
 
 CONNECT_TIMEOUT_S = 10.0
 UNSUPPORTED_VERSION = 35
+_ANSWER_S = 30.0  # for an answer as a whole: one byte every few seconds is no answer
+_LONGEST = 1 << 20  # versions take a few KB, tokens less
+_CORRELATION = 1
 _TLS_ALERT = b"\x15\x03"  # the first bytes of what a listener with TLS answers to anything else
 
 
@@ -144,7 +148,7 @@ def _offer(sock: Connected, name: str) -> Offer:
     answer = _ask_versions(sock, 3, name)
     if answer.error_code == UNSUPPORTED_VERSION:  # brokers before 2.4 know only the old form
         answer = _ask_versions(sock, 0, name)
-    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys or ()}
     features = {f.name: f.max_version_level for f in getattr(answer, "finalized_features", None) or ()}
     return Offer(ranges, features)
 
@@ -156,9 +160,10 @@ def _ask_versions(sock: Connected, version: int, name: str) -> Answer:
 
 def _ask(sock: Connected, message: Message, version: int, name: str) -> Answer:
     message.API_VERSION = version
-    message.with_header(correlation_id=1, client_id=CLIENT_ID)
+    message.with_header(correlation_id=_CORRELATION, client_id=CLIENT_ID)
     sock.sendall(message.encode(framed=True, header=True))
-    head = _read_exactly(sock, 4)
+    deadline = time.monotonic() + _ANSWER_S
+    head = _read_exactly(sock, 4, deadline)
     (size,) = struct.unpack(">i", head)
     if head.startswith(_TLS_ALERT):
         raise SecurityRefused(
@@ -167,16 +172,21 @@ def _ask(sock: Connected, message: Message, version: int, name: str) -> Answer:
             hint="set security.protocol to SSL or SASL_SSL, or use the port of a listener without TLS",
             code="TLS_NEEDED",
         )
-    if not 4 <= size <= MAX_FRAME:
+    if not 4 <= size <= _LONGEST:
         raise ConnectionError(f"an answer of {size} bytes was announced: is this a Kafka broker?")
-    return decode_answer(message.header.get_response_class(), version, memoryview(_read_exactly(sock, size)))
+    frame = _read_exactly(sock, size, deadline)
+    if frame[:4] != struct.pack(">i", _CORRELATION):
+        raise ConnectionError("an answer came that belongs to no question: is this a Kafka broker?")
+    return decode_answer(message.header.get_response_class(), version, memoryview(frame))
 
 
-def _read_exactly(sock: Connected, size: int) -> bytes:
+def _read_exactly(sock: Connected, size: int, deadline: float) -> bytes:
     chunks = bytearray()
     while len(chunks) < size:
         chunk = sock.recv(size - len(chunks))
         if not chunk:
             raise ConnectionError("the broker closed the connection during the handshake")
         chunks += chunk
+        if time.monotonic() > deadline:
+            raise TimeoutError("the broker took too long for an answer")
     return bytes(chunks)

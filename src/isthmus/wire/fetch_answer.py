@@ -2,7 +2,8 @@
 
 `kafka.protocol` would copy them, which is a pass over everything that crosses. Older versions, which only old
 brokers speak, go through it all the same. Layout: Apache Kafka's FetchResponse.json. A frame that ends too early
-raises IndexError or struct.error, which the link turns into a lost connection.
+raises IndexError or struct.error, one that cannot be meant ValueError: the link turns them into a lost connection. Must
+stay true: every number has an end, and every round of a loop takes a byte, so work is bounded by the frame.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _PARTITION = struct.Struct(">ihqqq")  # index, error code, high watermark, last 
 _ABORTED = struct.Struct(">qq")
 _EPOCH_END = struct.Struct(">iq")
 _INT32 = struct.Struct(">i")
+_LAST_SHIFT = 28  # lengths and counts have 32 bits, in at most five bytes
 
 
 class PartitionAnswer(NamedTuple):
@@ -49,6 +51,8 @@ def uvarint(data: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
+        if shift >= _LAST_SHIFT:
+            raise ValueError("a number of more than five bytes")
         shift += 7
 
 
@@ -73,6 +77,8 @@ def read_fetch_answer(data: memoryview, version: int) -> FetchAnswer:
             partition, at = _partition(data, at, topic)
             partitions.append(partition)
         at = skip_tags(data, at)
+    if at > len(data):
+        raise IndexError("fields end beyond the frame")
     return FetchAnswer(error, partitions)
 
 
@@ -80,6 +86,8 @@ def _topic(data: memoryview, at: int, version: int) -> tuple[str | uuid.UUID, in
     if version >= BY_ID:
         return uuid.UUID(bytes=bytes(data[at : at + 16])), at + 16
     size, at = uvarint(data, at)
+    if size == 0:
+        raise ValueError("a topic without a name")
     return str(data[at : at + size - 1], "utf-8"), at + size - 1
 
 

@@ -38,6 +38,8 @@ _RECORD = 16 << 10  # of TLS, at most
 _IOV_LIMIT = 512  # well below the kernel's 1,024 buffers for one sendmsg
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
+# What decoders raise for bytes that end too early, lead out of the frame, or are no text.
+_UNREADABLE = (ValueError, LookupError, OverflowError, TypeError, struct.error)
 _BLOCKED = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 Message = Any  # kafka.protocol classes are built at run time from Apache's schemas: no static types
@@ -55,6 +57,10 @@ class Offer(NamedTuple):
         low, high = self.ranges.get(api_key, (0, -1))
         chosen = min(high, ceiling)
         return chosen if chosen >= max(low, floor) else -1
+
+
+class Undecodable(ValueError):
+    """The bytes of an answer are none that it could have in its version."""
 
 
 class _Pending(NamedTuple):
@@ -254,8 +260,8 @@ class Link:
             return  # the caller gave up waiting; the order of answers still had to be kept
         try:
             pending.future.set_result(decode_answer(pending.response, pending.version, frame))
-        except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
-            pending.future.set_exception(WireError(f"an answer could not be decoded: {error}", where=self.name))
+        except Undecodable as error:
+            pending.future.set_exception(WireError(str(error), where=self.name))
             self.lose("an answer could not be decoded")
 
     def _watch(self) -> None:
@@ -289,6 +295,21 @@ class Link:
 
 def decode_answer(kind: Any, version: int, frame: memoryview) -> Answer:
     """Decode the body after the response header (4 bytes, plus tagged fields in flexible versions)."""
+    try:
+        return _decoded(kind, version, frame)
+    except _UNREADABLE as error:
+        raise Undecodable(f"an answer could not be decoded: {error}") from error
+
+
+def decode_body(kind: Any, version: int, body: Any) -> Answer:
+    """As `decode_answer`, without the header."""
+    try:
+        return kind.decode(body, version=version)
+    except _UNREADABLE as error:
+        raise Undecodable(f"an answer could not be decoded: {error}") from error
+
+
+def _decoded(kind: Any, version: int, frame: memoryview) -> Answer:
     start = 4
     if kind.flexible_version_q(version) and kind.API_KEY != ApiVersionsRequest.API_KEY:
         start = skip_tags(frame, start)

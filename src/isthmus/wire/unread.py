@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus.wire.link import Answer, Message
+from isthmus.errors import WireError
+from isthmus.wire.link import Answer, Message, Undecodable, decode_body
 
 
 class Unread:
@@ -44,4 +45,7 @@ class Unread:
         return bytes(body)
 
     def read(self, body: bytes) -> Answer:
-        return self._kind.decode(body, version=self.API_VERSION)
+        try:
+            return decode_body(self._kind, self.API_VERSION, body)
+        except Undecodable as error:
+            raise WireError(str(error)) from error

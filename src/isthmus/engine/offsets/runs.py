@@ -8,6 +8,9 @@ source offsets [start, end) are dealt with, and these runs are all that landed o
     key     topic (16 bit length, UTF-8), partition (32 bit), start (64 bit)
     value   version, then zig-zag varints: end - start, number of runs, and for each run its distance from the end of
             the last one in the source, the same in the target, its length
+
+Must stay true: bytes that are read are a span whose runs rise and lie inside of it, or none at all. Others may write to
+the topic, and what a reader concludes from a run moves consumer groups.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ Runs = npt.NDArray[np.int64]  # rows of (source, target, length), rising in both
 _VERSION = 1
 _LENGTH = struct.Struct(">h")
 _PLACE = struct.Struct(">iq")
+_LONGS = range(1 << 63)
 
 
 class Span(NamedTuple):
@@ -55,7 +59,7 @@ def decode_key(key: bytes) -> tuple[TopicPartition, int] | None:
         partition, start = _PLACE.unpack(key[2 + length :])
     except (struct.error, UnicodeDecodeError):
         return None
-    return (TopicPartition(name, partition), start) if length >= 0 else None
+    return (TopicPartition(name, partition), start) if min(length, partition, start) >= 0 else None
 
 
 def encode_value(span: Span) -> bytes:
@@ -78,7 +82,8 @@ def decode_end(start: int, value: bytes) -> int | None:
     numbers = np.zeros(1, np.int64)
     if not value or value[0] != _VERSION or kernels.read_varints(np.frombuffer(value, np.uint8)[1:], numbers) < 0:
         return None
-    return start + int(numbers[0]) if numbers[0] >= 0 else None
+    end = start + int(numbers[0])
+    return end if numbers[0] >= 0 and end in _LONGS else None
 
 
 def decode_value(tp: TopicPartition, start: int, value: bytes) -> Span | None:
@@ -86,12 +91,31 @@ def decode_value(tp: TopicPartition, start: int, value: bytes) -> Span | None:
     data = np.frombuffer(value, np.uint8)[1:]
     head = np.zeros(2, np.int64)
     at = kernels.read_varints(data, head) if value and value[0] == _VERSION else -1
-    if at < 0 or head[0] < 0 or not 0 <= head[1] <= len(data):
+    end = start + int(head[0])
+    if at < 0 or head[0] < 0 or end not in _LONGS or not 0 <= head[1] <= len(data) // 3:
         return None
     numbers = np.zeros(3 * int(head[1]), np.int64)
     if kernels.read_varints(data[at:], numbers) != len(data) - at:
         return None
-    return Span(tp, start, start + int(head[0]), _from_deltas(start, numbers.reshape(-1, 3)))
+    deltas = numbers.reshape(-1, 3)
+    if not _is_bounded(deltas, end - start):
+        return None
+    span = Span(tp, start, end, _from_deltas(start, deltas))
+    return span if _is_inside(span) else None
+
+
+def _is_bounded(deltas: Runs, size: int) -> bool:
+    """Whether sums of these stay within 64 bits; as floats, which do not wrap."""
+    ahead = deltas[:, ::2].astype(np.float64)
+    targets = np.abs(deltas[:, 1].astype(np.float64)).sum() + ahead[:, 1].sum()
+    return bool((deltas[:, 0] >= 0).all() and (deltas[:, 2] > 0).all()) and bool(
+        ahead.sum() <= size + 1024 and targets < 2.0**62
+    )
+
+
+def _is_inside(span: Span) -> bool:
+    runs = span.runs
+    return not len(runs) or bool(runs[-1, 0] + runs[-1, 2] <= span.end and (runs[:, 1] >= 0).all())
 
 
 def _from_deltas(start: int, deltas: Runs) -> Runs:

@@ -211,7 +211,7 @@ def forgotten(view: ControlView, topic: str, *, lost: bool) -> dict[str, None]:
 def _partition(key: str, prefix: str) -> TopicPartition | None:
     topic, _, rest = key.removeprefix(prefix).partition("/")
     number = rest.partition("/")[0]
-    return TopicPartition(topic, int(number)) if topic and number.isdigit() else None
+    return TopicPartition(topic, int(number)) if topic and number.isascii() and number.isdigit() else None
 
 
 def _ranges(value: Any) -> tuple[Range, ...]:

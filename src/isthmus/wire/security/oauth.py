@@ -72,7 +72,7 @@ def _ask(source: TokenSource, where: str) -> tuple[Secret, float]:
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise SecurityRefused(f"no token: {reason}", where=place, hint="check the URL", code="OAUTH") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         what = "what the token endpoint answers is no JSON object with an `access_token`"
         raise SecurityRefused(what, where=place, hint="check the URL", code="OAUTH") from None
 
