@@ -130,9 +130,9 @@ class Fleet:
             try:
                 order = await self._make_order(lane)
                 receipt = None if order is None else await self._run_order(order)
-            except (RivalError, LoopError):
-                raise
             except (TimeoutError, IsthmusError) as error:
+                if error_ends_flow(error):
+                    raise
                 if self.stopping.is_set():
                     return  # cancelled by an impatient operator; the fence at the end aborts what it had open
                 failures = _counted(failures, began)
@@ -179,6 +179,12 @@ class Fleet:
             return await self._runner.run(order)
         finally:
             await self._driver.hear()
+
+
+def error_ends_flow(error: BaseException) -> bool:
+    """What no other order would fare better with."""
+    lost = isinstance(error, IsthmusError) and error.code == "PROGRESS_LOST"
+    return lost or isinstance(error, RivalError | LoopError)
 
 
 def _counted(failures: int, began: float) -> int:
