@@ -6,29 +6,24 @@ each code, so one run shows the reaction to all of them side by side, and that n
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, cast
 
 import pytest
-from tests.crossing import Crossing, cross, flow_between
-from tests.faults.scripted import END, FETCH, PRODUCE, Script, Scripted
+from tests.crossing import Crossing, cross
+from tests.faults.scripted import END, FETCH, PRODUCE, Script
+from tests.faults.staged import EVERY_CODE as ALL
+from tests.faults.staged import Stage, staged
 from tests.integration.command import fill, unique
 
 from isthmus.engine import refusals
-from isthmus.lab import ClusterSpec, Lab
-from isthmus.lab.brokers import Listener
-from isthmus.lab.network import Network
-from isthmus.lab.oracle import Verdict, compare
-from isthmus.model import Cluster, Flow
+from isthmus.lab import ClusterSpec
 from isthmus.observe.status import FlowStatus
 from isthmus.wire import codes
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(600)]
 
-ALL = [-1, *range(1, 130)]
 # The order is void: its driver fences, reads progress and plans anew. Nothing is written under that identity any more.
 VOID = {47, 49, 90}
 MOVING = {5, 6, 7, 9, 13, 19, 20, 56, 74, 75, 78, 89}
@@ -37,39 +32,16 @@ WRITTEN_AGAIN = MOVING | {-1, 2, 3, 10, 18, 45, 48, 51, 59, 87, 120}
 PER_PARTITION = 5
 
 
-class Stage(NamedTuple):
-    lab: Lab
-    east: Scripted
-    west: Scripted
-
-    def flow(self, topic: str, alias: str, **changes: Any) -> Flow:
-        flow = flow_between(self.lab, topic, alias=alias, **changes)
-        return dataclasses.replace(
-            flow,
-            source=Cluster(alias=alias, bootstrap=(f"127.0.0.1:{self.east.port}",)),
-            target=Cluster(alias="west", bootstrap=(f"127.0.0.1:{self.west.port}",)),
-        )
-
-    def verdict(self, topic: str, alias: str) -> Verdict:
-        return compare(self.lab["east"].bootstrap, topic, self.lab["west"].bootstrap, f"{alias}.{topic}")
-
-
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with Network(Scripted) as network:
-        doors = {side: cast(Scripted, network.door()) for side in ("east", "west")}
-        listeners = {side: (Listener(), Listener(name="DOOR", told=(door.port,))) for side, door in doors.items()}
-        with Lab([ClusterSpec(name=side, listeners=each) for side, each in listeners.items()]) as lab:
-            for side, door in doors.items():
-                door.target = int(lab[side].bootstrap_of("DOOR").rpartition(":")[2])
-            yield Stage(lab, doors["east"], doors["west"])
+    with staged(ClusterSpec(name="east"), ClusterSpec(name="west")) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
 def as_usual(stage: Stage) -> Iterator[None]:
     yield
-    for door in (stage.east, stage.west):
-        door.script = lambda *_: 0
+    stage.calm()
 
 
 def once(api: int, topic: str, answers: Sequence[int]) -> Script:
@@ -186,3 +158,43 @@ def test_the_table_of_codes_that_move_is_the_one_that_is_tested() -> None:
     assert codes.MOVING == MOVING
     assert codes.VOID == VOID
     assert refusals._MAY_HEAL | MOVING == WRITTEN_AGAIN
+
+
+def flipped(records: bytes, at: int) -> bytes:
+    return records[:at] + bytes([records[at] ^ 0x40]) + records[at + 1 :]
+
+
+@pytest.mark.parametrize("at", [-1, 20, 8], ids=["payload", "checksum", "length"])
+def test_a_batch_that_is_damaged_on_its_way_is_asked_for_again(stage: Stage, at: int) -> None:
+    topic, alias, seen = unique("once-"), unique("a"), set[int]()
+    fill(stage.lab["east"], topic, 400, 4)
+
+    def damage(name: str, partition: int, records: bytes) -> bytes:
+        if name != topic or partition in seen:
+            return records
+        seen.add(partition)
+        return flipped(records, at % len(records))
+
+    stage.east.damage = damage
+    status = cross(stage.flow(topic, alias))
+
+    assert (len(seen), status.stopped, status.lag) == (4, (), 0)
+    assert stage.verdict(topic, alias).equal
+
+
+@pytest.mark.parametrize(("at", "code"), [(-1, "TARGET_REFUSED"), (16, "CORRUPT_BATCH")], ids=["payload", "format"])
+def test_a_batch_that_stays_damaged_stops_its_partition_and_no_other(stage: Stage, at: int, code: str) -> None:
+    """Where only the checksum tells, it is the target's broker that finds out."""
+    topic, alias = unique("bad-"), unique("a")
+    fill(stage.lab["east"], topic, 400, 4)
+    stage.east.damage = lambda name, number, records: (
+        flipped(records, at % len(records)) if (name, number) == (topic, 1) else records
+    )
+    with Crossing(stage.flow(topic, alias)) as crossing:
+        crossing.until(lambda now: bool(now.stopped))
+        fill_more(stage, topic, 400)
+        status = crossing.until_copied(600)
+    assert [(each.partition, each.code) for each in status.stopped] == [(1, code)]
+    stage.east.damage = None
+    cross(stage.flow(topic, alias))
+    assert stage.verdict(topic, alias).equal

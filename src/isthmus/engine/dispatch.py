@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
 from isthmus.engine.fencing import Fence
+from isthmus.engine.forgotten import still_there
 from isthmus.engine.lease import Lease
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.letters import made_ready, to_be_fenced
@@ -23,7 +24,7 @@ from isthmus.engine.registrar import Registrar
 from isthmus.engine.resolve.record import given_up
 from isthmus.engine.roster import Roster
 from isthmus.engine.writer import CONNECTOR
-from isthmus.errors import BrokerUnreachable, SourceError
+from isthmus.errors import BrokerRefused, BrokerUnreachable, SourceError
 from isthmus.mm2.progress import java_partition, progress_key
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
@@ -98,15 +99,16 @@ class Dispatch:
     def _own_partitions(self) -> list[TopicPartition]:
         """Where every lane may write beside the copies."""
         progress = self._flow.progress_topic
-        own = [TopicPartition(progress, n) for n in self._target.topics[progress].partitions]
+        known = self._target.topics.get(progress)
+        own = [TopicPartition(progress, n) for n in (known.partitions if known else ())]
         return own + to_be_fenced(self._target, self._flow)
 
     async def see_ends(self, source: Client) -> dict[TopicPartition, int]:
         """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""
         try:
             self.until = await settled_offsets(source, self._roster.lanes, LATEST, READ_COMMITTED)
-        except BrokerUnreachable as error:
-            raise SourceError(error.message, where=error.where) from error
+        except (BrokerUnreachable, BrokerRefused) as error:
+            raise SourceError(error.message, where=error.where, hint=error.hint) from error
         return self.until
 
     async def make_order(
@@ -126,7 +128,7 @@ class Dispatch:
         await self._target.refresh([*own, *{copy.topic for copy in copies}])
         lettering = await made_ready(self._target, self._flow, self._note)
         second = speaks_second_protocol(self._target)
-        count = len(self._target.topics[self._flow.progress_topic].partitions)
+        count = await still_there(self._target, self.ledger, self._flow.progress_topic)
         numbers = {self._progress_number(tp, count) for tp in sources}
         progress = [TopicPartition(self._flow.progress_topic, n) for n in sorted(numbers)]
         targets = copies + to_be_fenced(self._target, self._flow)

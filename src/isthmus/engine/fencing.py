@@ -77,10 +77,13 @@ class IdFence:
                 if result.error == codes.NONE:
                     floors[result.tp.partition] = result.base_offset + 1
                 elif result.error not in _AGAIN or time.monotonic() > until:
+                    said = f"{codes.name(result.error)} {result.message}".strip()
                     raise TargetError(
-                        f"progress cannot be written: {codes.name(result.error)} {result.message}".strip(),
+                        f"progress cannot be written: Produce answered {said}",
                         where=f"cluster {self._client.cluster.alias}, {result.tp}",
-                        hint="check the replicas and min.insync.replicas of that topic",
+                        hint=codes.advice(result.error, "WRITE")
+                        if result.error not in codes.MOVING
+                        else "check the replicas and min.insync.replicas of that topic",
                         code="PROGRESS",
                     )
             if len(floors) < len(progress):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _PAUSE_S = 0.2
 _FULL_PAUSE_S = 0.003
+_STARTS_WITHIN_S = 60.0
 _NEAR_FOR_S = 300.0  # then the leader is asked again, which may know better by then
 _EPOCH_STRIKES = 25  # five seconds: a fresh leader may need a moment to know its own history
 # A request names every partition, and costs both sides for each. Where many trickle, asking again for every single
@@ -64,10 +65,12 @@ class Fetcher:
         self._paused_until: dict[TopicPartition, float] = {}
 
     async def run(self) -> None:
-        await self._find_starts()
+        starting = asyncio.ensure_future(self._find_starts())
         loops: dict[int, asyncio.Task[None]] = {}
         try:
             while True:
+                if starting.done():
+                    starting.result()
                 for node in {self._node(tp) for tp in self._lane.tracks} - {-1}:
                     if node not in loops or loops[node].done():
                         if node in loops:
@@ -75,27 +78,39 @@ class Fetcher:
                         loops[node] = asyncio.ensure_future(self._feed(node))
                 await self._refresh_when_stale()
         finally:
-            for task in loops.values():
+            for task in (starting, *loops.values()):
                 task.cancel()
-            await asyncio.gather(*loops.values(), return_exceptions=True)
+            await asyncio.gather(starting, *loops.values(), return_exceptions=True)
 
     async def _find_starts(self) -> None:
-        """Partitions that were never copied begin at the start of their log, wherever that is."""
-        until = time.monotonic() + 60
+        """Partitions that were never copied begin at the start of their log, wherever that is. Others are fetched
+        meanwhile: whose leader does not answer holds up nobody else (I7)."""
+        until = time.monotonic() + _STARTS_WITHIN_S
         while missing := [t for t in self._lane.tracks.values() if t.committed < 0 and t.stop is None]:
-            try:
-                found = await list_offsets(self._client, [t.assignment.source for t in missing], EARLIEST)
-            except BrokerUnreachable:
-                found = {}
+            by_leader: dict[int, list[Track]] = {}
             for track in missing:
-                offset, error = found.get(track.assignment.source, (-1, codes.NETWORK_EXCEPTION))
-                if error == codes.NONE:
-                    track.committed = track.sent = track.position = offset
-                elif time.monotonic() > until:
-                    track.halt(_no_start(track, error))
-            if len(found) < len(missing) or any(error for _, error in found.values()):
+                by_leader.setdefault(self._client.leader(track.assignment.source), []).append(track)
+            asked = [self._start_those_of(tracks, until) for tracks in by_leader.values()]
+            if not all(await asyncio.gather(*asked)):
                 await asyncio.sleep(_PAUSE_S)
                 await self._refresh()
+
+    async def _start_those_of(self, tracks: list[Track], until: float) -> bool:
+        """Of one leader; whether each of them has begun, or has stopped."""
+        try:
+            found = await list_offsets(self._client, [track.assignment.source for track in tracks], EARLIEST)
+        except BrokerUnreachable:
+            found = {}
+        for track in tracks:
+            offset, error = found.get(track.assignment.source, (-1, codes.NETWORK_EXCEPTION))
+            if error == codes.NONE:
+                track.committed = track.sent = track.position = offset
+            elif error not in codes.ASKED_AGAIN or time.monotonic() > until:
+                stop = _no_start(track, error)
+                track.halt(stop)
+                self._lane.follower.note(f"{stop.source}: {stop.code}: {stop.message}")
+        self._lane.ready.set()
+        return all(track.committed >= 0 or track.stop is not None for track in tracks)
 
     async def _refresh_when_stale(self) -> None:
         leaderless = any(self._client.leader(tp) < 0 for tp, t in self._lane.tracks.items() if t.stop is None)
@@ -381,8 +396,8 @@ def _no_start(track: Track, error: int) -> Stop:
     return Stop(
         source=track.assignment.source,
         code="SOURCE_REFUSED",
-        message=f"the start of the log could not be found: {codes.name(error)}",
-        hint="see the source broker's log",
+        message=f"the start of the log could not be found: ListOffsets answered {codes.name(error)}",
+        hint=codes.advice(error),
     )
 
 

@@ -130,9 +130,9 @@ class Fleet:
             try:
                 order = await self._make_order(lane)
                 receipt = None if order is None else await self._run_order(order)
-            except (RivalError, LoopError):
-                raise
             except (TimeoutError, IsthmusError) as error:
+                if error_ends_flow(error):
+                    raise
                 if self.stopping.is_set():
                     return  # cancelled by an impatient operator; the fence at the end aborts what it had open
                 failures = _counted(failures, began)
@@ -184,6 +184,12 @@ class Fleet:
 def _pause_after(failures: int) -> float:
     """Hardly any after the first: a process that died says nothing of the next one."""
     return min(_LONGEST_PAUSE_S, 0.05 if failures == 1 else 0.2 * 2 ** min(failures, 8))
+
+
+def error_ends_flow(error: BaseException) -> bool:
+    """What no other order would fare better with."""
+    lost = isinstance(error, IsthmusError) and error.code == "PROGRESS_LOST"
+    return lost or isinstance(error, RivalError | LoopError)
 
 
 def _counted(failures: int, began: float) -> int:

@@ -20,7 +20,7 @@ from isthmus.engine.follower import Follower
 from isthmus.engine.offsets.runlog import RunLog
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.outbox import Refused, Unreached
-from isthmus.engine.refusals import TOO_LARGE, judge_produce
+from isthmus.engine.refusals import TOO_LARGE, judge_produce, may_be_taken
 from isthmus.engine.register import Register
 from isthmus.engine.resolve.record import stop_key, stop_value
 from isthmus.engine.resting import Rests
@@ -30,8 +30,10 @@ from isthmus.engine.strangers import strange_batches, written_by_others
 from isthmus.engine.track import Track
 from isthmus.engine.writer import Writer
 from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
+from isthmus.wire import codes
 from isthmus.wire.fetch import fetches_by_id
 from isthmus.wire.journal import Journal
+from isthmus.wire.produce import Landed
 from isthmus.wire.transaction import reach_coordinator
 
 _IDLE_PROGRESS_S = 5.0
@@ -271,6 +273,7 @@ class Lane:
             piece = refused.pieces.get(result.tp)
             track = by_target.get(result.tp) if piece is None else piece.track
             if track is None:
+                self._judge_own(result)
                 continue
             known = len(track.letters)
             stop = judge_produce(track, result, piece, dead_letters=self.order.dead_letters_id is not None)
@@ -280,6 +283,12 @@ class Lane:
             elif piece is not None and len(track.letters) > known:
                 where = f"{track.assignment.source}: offset {piece.first}"
                 self.follower.note(f"{where} is too large for {result.tp.topic}: goes to {self._letter_topic}")
+
+    def _judge_own(self, result: Landed) -> None:
+        """Progress cannot be written: nothing can, so only the driver can know better."""
+        if result.error not in may_be_taken():
+            what = f"progress cannot be written: Produce answered {codes.name(result.error)}"
+            raise OrderVoid(what, where=str(result.tp))
 
     @property
     def _letter_topic(self) -> str:

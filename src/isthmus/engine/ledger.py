@@ -16,7 +16,7 @@ from typing import Any
 from isthmus.engine.marked import MarkedLog, Scan
 from isthmus.errors import RivalError, TargetError
 from isthmus.mm2.progress import parse_progress, progress_pairs
-from isthmus.model import TopicPartition
+from isthmus.model import NO_ID, TopicPartition
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import EARLIEST
 from isthmus.wire.journal import Journal
@@ -31,6 +31,7 @@ class Ledger(MarkedLog):
         self.marks: dict[TopicPartition, str] = {}  # by what to know the source's logs again, where that is needed
         self.epochs: dict[TopicPartition, str] = {}  # the leader's epoch of the last record copied, where it is known
         super().__init__(client, topic)
+        self.topic_id = NO_ID  # of the topic that was opened
         self._alias = source_alias
         self._connector = connector
 
@@ -38,6 +39,7 @@ class Ledger(MarkedLog):
         """Begin at the snapshot's cut where it is of this topic and still inside the log, else at the start."""
         await self._client.refresh([self._topic])
         info = self._client.topics[self._topic]
+        self.topic_id = info.topic_id
         partitions = [TopicPartition(self._topic, number) for number in info.partitions]
         starts = await self._edges(partitions, EARLIEST)
         cuts = _usable_cuts(snapshot, info.topic_id, {tp.partition: offset for tp, offset in starts.items()})
@@ -50,7 +52,8 @@ class Ledger(MarkedLog):
     def snapshot(self) -> dict[str, Any]:
         """Positions and cuts in one value; positions beyond a cut are read again, which is harmless."""
         return {
-            "topic_id": str(self._client.topic_id(self._topic)),
+            # Not the one that is there now: were it deleted meanwhile, the next start would not know (PROGRESS_LOST).
+            "topic_id": str(self.topic_id),
             "cuts": {str(number): scan.cut for number, scan in self._scans.items()},
             "positions": [[tp.topic, tp.partition, offset] for tp, offset in self.positions.items()],
             "marks": [[tp.topic, tp.partition, mark] for tp, mark in self.marks.items()],

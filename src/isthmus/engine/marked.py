@@ -15,7 +15,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 
-from isthmus.errors import BrokerUnreachable, TargetError
+from isthmus.errors import BrokerRefused, BrokerUnreachable, TargetError
 from isthmus.model import TopicPartition
 from isthmus.wire import codes
 from isthmus.wire.batch import Batch, find_batches, marker_of
@@ -55,6 +55,7 @@ class MarkedLog(ABC):
         self._client = client
         self._topic = topic
         self._scans: dict[int, Scan] = {}
+        self._last_said = ""  # by a broker that did not answer as it should
 
     async def advance(self, at_least: dict[int, int] | None = None) -> None:
         """Read every partition up to its end as of now, and at least past the given barrier offsets."""
@@ -64,7 +65,12 @@ class MarkedLog(ABC):
         until = time.monotonic() + _PATIENCE_S
         while behind := [n for n, scan in self._scans.items() if scan.cursor < goals[n]]:
             if time.monotonic() > until:
-                raise TargetError(f"progress cannot be read: {self._topic} partitions {behind} do not answer")
+                raise TargetError(
+                    f"{self._topic} cannot be read: partitions {behind} do not answer{self._last_said}",
+                    where=f"cluster {self._client.cluster.alias}",
+                    hint="check the brokers that lead them",
+                    code="PROGRESS",
+                )
             await self._read_some(behind)
 
     async def _edges(self, partitions: list[TopicPartition], when: int) -> dict[TopicPartition, int]:
@@ -72,6 +78,8 @@ class MarkedLog(ABC):
             return await settled_offsets(self._client, partitions, when)
         except BrokerUnreachable as error:
             raise TargetError(error.message, where=error.where) from error
+        except BrokerRefused as error:
+            raise TargetError(error.message, where=error.where, hint=error.hint, code="PROGRESS") from error
 
     async def _read_some(self, numbers: list[int]) -> None:
         topic_id = self._client.topic_id(self._topic)
@@ -86,11 +94,20 @@ class MarkedLog(ABC):
             except BrokerUnreachable:
                 answers = []
             bad = [a for a in answers if a.error != codes.NONE]
+            for answer in bad:
+                self._refuse_for_good(answer)
             for answer in answers:
                 self._take(answer)
             if bad or not answers:
                 await asyncio.sleep(0.2)
                 await self._client.refresh([self._topic])
+
+    def _refuse_for_good(self, answer: Fetched) -> None:
+        said = f"Fetch of {answer.tp} answered {codes.name(answer.error)}"
+        self._last_said = f"; {said}"
+        if answer.error not in codes.ASKED_AGAIN | {codes.OFFSET_OUT_OF_RANGE}:
+            where, hint = f"cluster {self._client.cluster.alias}", codes.advice(answer.error, "READ")
+            raise TargetError(said, where=where, hint=hint, code="PROGRESS")
 
     def _take(self, answer: Fetched) -> None:
         scan = self._scans[answer.tp.partition]

@@ -48,6 +48,11 @@ _HINTS = {
 }
 
 
+def may_be_taken() -> frozenset[int]:
+    """Codes after which the same may be taken the next time."""
+    return codes.MOVING | _MAY_HEAL
+
+
 def judge_produce(
     track: Track, result: Landed, piece: Packed | None = None, *, dead_letters: bool = False
 ) -> Stop | None:

@@ -225,8 +225,8 @@ class Track:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it is fetched now."""
-        return self.stop is None and not self.rests_until
+        """Whether it is fetched now. One whose beginning is not known yet has no position."""
+        return self.stop is None and not self.rests_until and self.position >= 0
 
     @property
     def caught_up(self) -> bool:

@@ -7,6 +7,7 @@ of topics are in `settings`, access rules in `access`.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from isthmus.wire.link import Answer
 
 _TIMEOUT_MS = 30_000
 _PARTITIONS_AT_ONCE = 2_000
+_PATIENCE_S, _PAUSE_S = 30.0, 0.3
 
 
 class NewTopic(NamedTuple):
@@ -42,13 +44,28 @@ async def try_create_topics(
     """As `create_topics`, but hands refusals back, by topic: the others are created."""
     refused: dict[str, BrokerRefused] = {}
     for batch in by_partitions(topics):
-        answer = await ask_controller(client, _create_request(batch, validate_only), 7, floor=1)
         refused |= {
             topic.name: refusal(client, f"topic {topic.name} cannot be created", topic)
-            for topic in answer.topics
+            for topic in await _created(client, batch, validate_only)
             if topic.error_code not in (codes.NONE, codes.TOPIC_EXISTS)
         }
     return refused
+
+
+async def _created(client: Client, batch: Iterable[NewTopic], validate_only: bool) -> Iterable[Answer]:
+    """The last answer about each topic. A controller that moves or is too slow is asked again: what it has created
+    meanwhile is there then, which is as good."""
+    left, found = {topic.name: topic for topic in batch}, dict[str, Answer]()
+    until = time.monotonic() + _PATIENCE_S
+    while left:
+        answer = await ask_controller(client, _create_request(left.values(), validate_only), 7, floor=1)
+        found |= {topic.name: topic for topic in answer.topics}
+        moving = {topic.name for topic in answer.topics if topic.error_code in codes.CONTROLLER_MOVING}
+        left = {name: topic for name, topic in left.items() if name in moving}
+        if time.monotonic() > until:
+            break
+        await asyncio.sleep(_PAUSE_S if left else 0)
+    return found.values()
 
 
 def by_partitions(topics: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
@@ -97,16 +114,22 @@ async def grow_topic(client: Client, topic: str, partitions: int) -> None:
         timeout_ms=_TIMEOUT_MS,
         validate_only=False,
     )
-    try:
-        answer = await ask_controller(client, message, 3)
-    except WireError as error:
-        if error.code != "VERSION":
-            raise
-        what = f"topic {topic} cannot grow to {partitions} partitions: {error.message}"
-        raise BrokerRefused(what, where=error.where) from error
-    for result in answer.results:
-        if result.error_code:
+    until, timed_out = time.monotonic() + _PATIENCE_S, False
+    while True:
+        try:
+            (result,) = (await ask_controller(client, message, 3)).results
+        except WireError as error:
+            if error.code != "VERSION":
+                raise
+            what = f"topic {topic} cannot grow to {partitions} partitions: {error.message}"
+            raise BrokerRefused(what, where=error.where) from error
+        # After an answer that told nothing, "it has as many already" is that it has grown.
+        if result.error_code == codes.NONE or (timed_out and result.error_code == codes.INVALID_PARTITIONS):
+            return
+        if result.error_code not in codes.CONTROLLER_MOVING or time.monotonic() > until:
             raise refusal(client, f"topic {topic} cannot grow to {partitions} partitions", result)
+        timed_out = timed_out or result.error_code == codes.REQUEST_TIMED_OUT
+        await asyncio.sleep(_PAUSE_S)
 
 
 async def ask_controller(client: Client, message: object, ceiling: int, floor: int = 0) -> Answer:
@@ -123,6 +146,7 @@ def refusal(client: Client, what: str, result: Answer) -> BrokerRefused:
         f"{what}: {codes.name(result.error_code)} {detail}".strip(),
         result.error_code,
         where=f"cluster {client.cluster.alias}",
+        hint=codes.advice(result.error_code, "CREATE and ALTER"),
     )
 
 

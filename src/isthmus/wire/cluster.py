@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
@@ -198,20 +198,23 @@ class Client:
         if body == self._last:
             return
         answer = message.read(body)
-        self.topics.clear()
-        self._learn(answer)
+        known, self.topics = self.topics, {}
+        self._learn(answer, known)
         self._last = body
         self.generation += 1
 
-    def _learn(self, answer: Answer) -> None:
+    def _learn(self, answer: Answer, known: Mapping[str, TopicInfo] | None = None) -> None:
+        """`known`: of topics that are listed, but cannot be told of just now."""
         self.nodes = {b.node_id: (b.host, b.port) for b in answer.brokers} or self.nodes
         self.controller = getattr(answer, "controller_id", -1)
         self.cluster_id = getattr(answer, "cluster_id", "") or self.cluster_id
         for topic in answer.topics:
             if topic.error_code in (codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID):
                 self.topics.pop(topic.name, None)
-            elif topic.name is not None and topic.error_code in (codes.NONE, codes.LEADER_NOT_AVAILABLE):
+            elif topic.name is not None and (topic.error_code == codes.NONE or topic.partitions):
                 self.topics[topic.name] = _topic_info(topic)
+            elif known and topic.name in known:  # an error names no partitions: the topic has not lost them
+                self.topics[topic.name] = known[topic.name]
 
     def leader(self, tp: TopicPartition) -> int:
         """The node that leads a partition as far as we know, or -1."""
@@ -235,9 +238,10 @@ class Client:
         found = answer.coordinators[0] if answer.API_VERSION >= 4 else answer
         if found.error_code:
             raise BrokerRefused(
-                f"no transaction coordinator: {codes.name(found.error_code)}",
+                f"FindCoordinator answered {codes.name(found.error_code)}",
                 found.error_code,
-                where=self.cluster.alias,
+                where=f"cluster {self.cluster.alias}, transactional id {transactional_id}",
+                hint=codes.advice(found.error_code),
             )
         self.nodes.setdefault(found.node_id, (found.host, found.port))
         self._coordinators[transactional_id] = found.node_id

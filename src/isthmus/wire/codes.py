@@ -30,10 +30,12 @@ TOPIC_AUTHORIZATION_FAILED = 29
 GROUP_AUTHORIZATION_FAILED = 30
 CLUSTER_AUTHORIZATION_FAILED = 31
 INVALID_TIMESTAMP = 32
+UNSUPPORTED_VERSION = 35
 TOPIC_EXISTS = 36
 INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
 INVALID_CONFIG = 40
+NOT_CONTROLLER = 41
 INVALID_REQUEST = 42
 OUT_OF_ORDER_SEQUENCE = 45
 DUPLICATE_SEQUENCE = 46
@@ -45,6 +47,7 @@ CONCURRENT_TRANSACTIONS = 51
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 SECURITY_DISABLED = 54
 KAFKA_STORAGE_ERROR = 56
+SASL_AUTHENTICATION_FAILED = 58
 UNKNOWN_PRODUCER_ID = 59
 FENCED_LEADER_EPOCH = 74
 UNKNOWN_LEADER_EPOCH = 75
@@ -75,8 +78,28 @@ MOVING = frozenset(
 )
 # The coordinator is moving or busy: look it up again and try again.
 COORDINATOR_MOVING = frozenset({COORDINATOR_LOADING, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
+# A question that changes nothing is asked again: a broker that has just started may not know a topic yet, one that is
+# about to fail says anything.
+ASKED_AGAIN = MOVING | {UNKNOWN_SERVER, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID, CORRUPT_MESSAGE}
+# Of a controller: it moves, is too slow to tell what it did (asked again, it says), or wants less at once.
+CONTROLLER_MOVING = MOVING | {NOT_CONTROLLER}
 # Whoever holds this id and epoch may not write any more. Why is not said by the code.
 VOID = frozenset({INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED})
+
+
+_ADVICE = {
+    TOPIC_AUTHORIZATION_FAILED: "grant this user {right} on the topic",
+    GROUP_AUTHORIZATION_FAILED: "grant this user {right} on the group",
+    CLUSTER_AUTHORIZATION_FAILED: "grant this user {right} on the cluster",
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on transactional ids with the prefix isthmus.",
+    SASL_AUTHENTICATION_FAILED: "check user and password of this cluster in the flow's file",
+    UNSUPPORTED_VERSION: "the broker is too old for this request: `isthmus doctor` tells for what else",
+}
+
+
+def advice(code: int, right: str = "DESCRIBE") -> str:
+    """What to do about a code that does not heal; `right`: what the request needs."""
+    return _ADVICE.get(code, "see the broker's log").format(right=right)
 
 
 def name(code: int) -> str:

@@ -81,8 +81,18 @@ async def fetch(
     ceiling = 17 if all(want.topic_id != NO_ID for want in wants) else BY_ID - 1
     answer = await client.call(node, _request(wants, limits), ceiling, floor=3, purpose=purpose)
     if isinstance(answer, FetchAnswer):
-        return _understand(answer, wants)
-    return _understand_old(answer, wants)
+        return _as_a_whole(client, answer.error, wants) or _understand(answer, wants)
+    return _as_a_whole(client, getattr(answer, "error_code", 0), wants) or _understand_old(answer, wants)
+
+
+def _as_a_whole(client: Client, error: int, wants: Sequence[Want]) -> list[Fetched]:
+    """A code for the whole answer is one for each partition, if it heals; empty: there is none."""
+    if error == codes.NONE:
+        return []
+    if error not in codes.ASKED_AGAIN:
+        where = f"cluster {client.cluster.alias}"
+        raise BrokerRefused(f"Fetch answered {codes.name(error)}", error, where=where, hint=codes.advice(error, "READ"))
+    return [Fetched(want.tp, want.offset, error, -1, -1, -1, (), _EMPTY, None) for want in wants]
 
 
 def _request(wants: Sequence[Want], limits: Limits) -> Message:
@@ -117,8 +127,6 @@ def _request(wants: Sequence[Want], limits: Limits) -> Message:
 
 
 def _understand(answer: FetchAnswer, wants: Sequence[Want]) -> list[Fetched]:
-    if answer.error:
-        raise BrokerRefused(f"fetch refused: {codes.name(answer.error)}", answer.error)
     by_topic: dict[str | uuid.UUID, str] = {want.topic_id: want.tp.topic for want in wants}
     asked = {want.tp: want.offset for want in wants}
     fetched: list[Fetched] = []
@@ -132,8 +140,6 @@ def _understand(answer: FetchAnswer, wants: Sequence[Want]) -> list[Fetched]:
 
 def _understand_old(answer: Answer, wants: Sequence[Want]) -> list[Fetched]:
     """Versions 3 to 11, of brokers before 2.7: topics by name, no diverging epoch, record bytes copied."""
-    if getattr(answer, "error_code", 0):
-        raise BrokerRefused(f"fetch refused: {codes.name(answer.error_code)}", answer.error_code)
     asked = {want.tp: want.offset for want in wants}
     fetched: list[Fetched] = []
     for topic in answer.responses:
@@ -216,7 +222,8 @@ async def list_edges(
 async def settled_offsets(
     client: Client, partitions: Iterable[TopicPartition], when: int, isolation: int = READ_UNCOMMITTED
 ) -> dict[TopicPartition, int]:
-    """As `list_offsets`, asked again while leaders move: every partition has an offset, or BrokerUnreachable."""
+    """As `list_offsets`, asked again while leaders move: every partition has an offset, or BrokerUnreachable; or
+    BrokerRefused, when an answer is none that heals."""
     wanted = list(partitions)
     until = time.monotonic() + _PATIENCE_S
     found: dict[TopicPartition, int] = {}
@@ -225,6 +232,9 @@ async def settled_offsets(
             answers = await list_offsets(client, missing, when, isolation)
         except BrokerUnreachable:
             answers = {}
+        for tp, (_, error) in answers.items():
+            if error not in codes.ASKED_AGAIN | {codes.NONE}:
+                raise edge_refused(client, tp, error)
         found |= {tp: offset for tp, (offset, error) in answers.items() if error == codes.NONE}
         if len(found) < len(wanted):
             if time.monotonic() > until:
@@ -232,6 +242,11 @@ async def settled_offsets(
             await asyncio.sleep(0.2)
             await client.refresh({tp.topic for tp in missing})
     return found
+
+
+def edge_refused(client: Client, tp: TopicPartition, error: int) -> BrokerRefused:
+    what, where = f"ListOffsets of {tp} answered {codes.name(error)}", f"cluster {client.cluster.alias}"
+    return BrokerRefused(what, error, where=where, hint=codes.advice(error))
 
 
 def _list_request(tps: Sequence[TopicPartition], when: int, isolation: int) -> Message:

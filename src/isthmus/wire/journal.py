@@ -24,7 +24,6 @@ from isthmus.wire.records import Record, decode_records, encode_records, plain_b
 _NOBODY = Stamp(-1, -1, -1)
 _LARGE = 256 << 10
 _GZIP = 1
-_HEALS = codes.MOVING | {codes.UNKNOWN_TOPIC, codes.UNKNOWN_TOPIC_ID}
 
 
 class Appended(NamedTuple):
@@ -51,7 +50,7 @@ class Journal:
                 result = Landed(self._tp, codes.NETWORK_EXCEPTION, -1, -1, str(error))
             if result.error == codes.NONE:
                 return Appended(result.base_offset, result.append_time_ms)
-            await self._heal(result.error, until)
+            await self._heal(f"Produce to {self._tp}", result.error, until)
 
     async def _append_once(self, pairs: Sequence[tuple[bytes, bytes | None]]) -> Landed:
         node = await self._leader()
@@ -83,7 +82,7 @@ class Journal:
                 offset, error = -1, codes.NETWORK_EXCEPTION
             if error == codes.NONE:
                 return offset
-            await self._heal(error, until)
+            await self._heal(f"ListOffsets of {self._tp}", error, until)
 
     async def read(self, start: int, end: int) -> list[Record]:
         """All records in [start, end); retries while leaders move."""
@@ -95,7 +94,7 @@ class Journal:
             except BrokerUnreachable:
                 if time.monotonic() > until:
                     raise
-                await self._heal(codes.NETWORK_EXCEPTION, until)
+                await self._heal(f"Fetch of {self._tp}", codes.NETWORK_EXCEPTION, until)
                 continue
             records.extend(record for record in found if record.offset < end)
         return records
@@ -109,7 +108,7 @@ class Journal:
         if answer.error == codes.OFFSET_OUT_OF_RANGE:
             return [], max(start, await self.beginning())
         if answer.error != codes.NONE:
-            await self._heal(answer.error, time.monotonic() + 30)
+            await self._heal(f"Fetch of {self._tp}", answer.error, time.monotonic() + 30)
             return [], start
         return _decode(answer, start)
 
@@ -122,9 +121,15 @@ class Journal:
             raise BrokerUnreachable(f"{self._tp} has no leader", where=self._client.cluster.alias)
         return node
 
-    async def _heal(self, error: int, until: float) -> None:
-        if error not in _HEALS or time.monotonic() > until:
-            raise BrokerRefused(f"{self._tp}: {codes.name(error)}", error, where=self._client.cluster.alias)
+    async def _heal(self, what: str, error: int, until: float) -> None:
+        """Also after a Produce: a record may stand here twice."""
+        if error not in codes.ASKED_AGAIN or time.monotonic() > until:
+            raise BrokerRefused(
+                f"{what} answered {codes.name(error)}",
+                error,
+                where=f"cluster {self._client.cluster.alias}",
+                hint=codes.advice(error, "READ, WRITE and DESCRIBE"),
+            )
         await asyncio.sleep(0.2)
         try:
             await self._client.refresh([self._tp.topic])

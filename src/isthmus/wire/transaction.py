@@ -31,6 +31,17 @@ _PAUSE_S = 0.02
 _PURPOSE = "coordinator"  # of a connection
 _UNKNOWN = frozenset({codes.NETWORK_EXCEPTION, codes.REQUEST_TIMED_OUT})  # whether it was done
 _UNKNOWN_TOPIC_S, _COORDINATOR_S = 5.0, 30.0
+# Answers after which the same is asked again. A coordinator that has no producer id at hand says that it timed out
+# (2.8 to 3.0), or that it is loading.
+FENCED_AGAIN = codes.MOVING | codes.COORDINATOR_MOVING | {codes.CONCURRENT_TRANSACTIONS}
+ADDED_AGAIN = codes.COORDINATOR_MOVING | {
+    codes.CONCURRENT_TRANSACTIONS,
+    codes.NETWORK_EXCEPTION,
+    codes.UNKNOWN_TOPIC,
+}
+ENDED_AGAIN = codes.COORDINATOR_MOVING | _UNKNOWN | {codes.CONCURRENT_TRANSACTIONS}
+LISTED_AGAIN = codes.ASKED_AGAIN | codes.COORDINATOR_MOVING
+VOIDED = codes.VOID | _UNKNOWN | {codes.INVALID_TXN_STATE, codes.TRANSACTION_ABORTABLE}
 
 
 class Identity(NamedTuple):
@@ -68,10 +79,13 @@ async def fence(
         producer_epoch=-1,
     )
     while True:
-        code, answer = await _ask_coordinator(client, transactional_id, message, 4)
+        try:
+            code, answer = await _ask_coordinator(client, transactional_id, message, 4)
+        except BrokerRefused as error:
+            raise refused_transaction(client, transactional_id, error.kafka_code, "FindCoordinator") from error
         if code == codes.NONE and answer is not None:
             return Identity(transactional_id, answer.producer_id, answer.producer_epoch)
-        if code not in codes.COORDINATOR_MOVING | {codes.CONCURRENT_TRANSACTIONS, codes.NETWORK_EXCEPTION}:
+        if code not in FENCED_AGAIN:
             raise refused_transaction(client, transactional_id, code)
         pending = code == codes.CONCURRENT_TRANSACTIONS
         if time.monotonic() - began > (max(deadline_s, markers_s) if pending else deadline_s):
@@ -82,10 +96,12 @@ async def fence(
         pause_s = min(0.5, pause_s * 1.2)  # a broker that is busy with markers is not asked fifty times a second
 
 
-def refused_transaction(client: Client, transactional_id: str, code: int) -> TargetError:
+def refused_transaction(
+    client: Client, transactional_id: str, code: int, request: str = "InitProducerId"
+) -> TargetError:
     where = f"cluster {client.cluster.alias}, transactional id {transactional_id}"
-    hint = "see the broker's log"
-    if code in codes.COORDINATOR_MOVING | {codes.NETWORK_EXCEPTION}:
+    hint = codes.advice(code, "IDEMPOTENT_WRITE")
+    if code in FENCED_AGAIN - {codes.CONCURRENT_TRANSACTIONS}:
         hint = (
             "the transaction log has no usable coordinator: on a small cluster lower "
             "transaction.state.log.replication.factor and transaction.state.log.min.isr to what it can hold"
@@ -100,11 +116,8 @@ def refused_transaction(client: Client, transactional_id: str, code: int) -> Tar
             "lower tuning.transaction_timeout_ms (of a sink: kafka.transaction.timeout.ms) below the broker's "
             "transaction.max.timeout.ms"
         )
-    elif code == codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-        hint = "grant WRITE and DESCRIBE on transactional ids with the prefix isthmus."
-    return TargetError(
-        f"the target cannot do transactions: {codes.name(code)}", where=where, hint=hint, code="TRANSACTIONS"
-    )
+    what = f"the target cannot do transactions: {request} answered {codes.name(code)}"
+    return TargetError(what, where=where, hint=hint, code="TRANSACTIONS")
 
 
 async def add_partitions(client: Client, who: Identity, partitions: Iterable[TopicPartition]) -> None:
@@ -129,15 +142,10 @@ async def add_partitions(client: Client, who: Identity, partitions: Iterable[Top
             code = _worst(answer)
         if code == codes.NONE:
             return
-        retriable = codes.COORDINATOR_MOVING | {
-            codes.CONCURRENT_TRANSACTIONS,
-            codes.NETWORK_EXCEPTION,
-            codes.UNKNOWN_TOPIC,
-        }
         # A topic that stays unknown was deleted; a coordinator may take longer to come back.
         patience_s = _UNKNOWN_TOPIC_S if code == codes.UNKNOWN_TOPIC else _COORDINATOR_S
-        if code not in retriable or time.monotonic() - begun > patience_s:
-            raise void_or_refused(code, "AddPartitionsToTxn", who)
+        if code not in ADDED_AGAIN or time.monotonic() - begun > patience_s:
+            raise void_or_refused(client, code, "AddPartitionsToTxn", who)
         await asyncio.sleep(_PAUSE_S)
 
 
@@ -173,18 +181,19 @@ async def end(
             return who
         if code in _UNKNOWN and not second_protocol:
             raise OrderVoid("the answer to EndTxn was lost: the outcome is unknown", where=who.transactional_id)
-        again = codes.COORDINATOR_MOVING | _UNKNOWN | {codes.CONCURRENT_TRANSACTIONS}
-        if code not in again or time.monotonic() > deadline:
-            raise void_or_refused(code, "EndTxn", who)
+        if code not in ENDED_AGAIN or time.monotonic() > deadline:
+            raise void_or_refused(client, code, "EndTxn", who)
         await asyncio.sleep(_PAUSE_S if code == codes.CONCURRENT_TRANSACTIONS else 0.1)
 
 
-def void_or_refused(code: int, what: str, who: Identity) -> WireError:
+def void_or_refused(client: Client, code: int, what: str, who: Identity) -> WireError:
     """47, 49, 90: the order is void. 48: the coordinator aborted it by timeout, 120: it may only be aborted, so it is
     void as well; and so it is when nobody knows."""
-    if code in codes.VOID | _UNKNOWN or code in (codes.INVALID_TXN_STATE, codes.TRANSACTION_ABORTABLE):
-        return OrderVoid(f"{what} answered {codes.name(code)}", where=who.transactional_id)
-    return BrokerRefused(f"{what} answered {codes.name(code)}", code, where=who.transactional_id)
+    where = f"cluster {client.cluster.alias}, transactional id {who.transactional_id}"
+    if code in VOIDED:
+        return OrderVoid(f"{what} answered {codes.name(code)}", where=where)
+    hint = codes.advice(code, "WRITE")
+    return BrokerRefused(f"{what} answered {codes.name(code)}", code, where=where, hint=hint)
 
 
 async def _ask_coordinator(
@@ -197,9 +206,10 @@ async def _ask_coordinator(
     except BrokerUnreachable:
         client.forget_coordinator(transactional_id)
         return codes.NETWORK_EXCEPTION, None
-    except BrokerRefused as error:
-        client.forget_coordinator(transactional_id)
-        return error.kafka_code, None
+    except BrokerRefused as error:  # of looking for the coordinator: nothing was asked of it yet
+        if error.kafka_code not in codes.COORDINATOR_MOVING | codes.MOVING | {codes.UNKNOWN_SERVER}:
+            raise
+        return codes.COORDINATOR_NOT_AVAILABLE, None
     code = getattr(answer, "error_code", codes.NONE)
     if code in codes.COORDINATOR_MOVING:
         client.forget_coordinator(transactional_id)
@@ -215,13 +225,28 @@ async def list_transactional_ids(client: Client, prefix: str) -> set[str]:
     """Transactional ids known to the cluster that begin so; empty where brokers are older than 3.0."""
     found: set[str] = set()
     for node in list(client.nodes):
+        answer = await _listed(client, node)
+        states = () if answer is None else answer.transaction_states
+        found |= {s.transactional_id for s in states if s.transactional_id.startswith(prefix)}
+    return found
+
+
+async def _listed(client: Client, node: int) -> Answer | None:
+    """What one coordinator knows; one that still loads its log knows too little, and says so."""
+    until = time.monotonic() + _COORDINATOR_S
+    while True:
         link = await client.link(node)
         version = link.offer.best(ListTransactionsRequest.API_KEY, 1)
         if version < 0:
-            continue
+            return None
         answer = await link.send(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), version)
-        found |= {s.transactional_id for s in answer.transaction_states if s.transactional_id.startswith(prefix)}
-    return found
+        code = answer.error_code
+        if code == codes.NONE:
+            return answer
+        if code not in LISTED_AGAIN or time.monotonic() > until:
+            what, where = f"ListTransactions answered {codes.name(code)}", f"cluster {client.cluster.alias}"
+            raise BrokerRefused(what, code, where=where, hint=codes.advice(code))
+        await asyncio.sleep(0.2)
 
 
 async def pending_partitions(client: Client, transactional_id: str) -> list[TopicPartition]:
