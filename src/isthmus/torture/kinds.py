@@ -33,9 +33,10 @@ from isthmus.lab import admin
 from isthmus.lab.brokers import java_command
 from isthmus.lab.jars import KAFKA
 from isthmus.lab.network import Weather
+from isthmus.torture.ground import Ground
 from isthmus.torture.load import patiently
 from isthmus.torture.program import Program
-from isthmus.torture.stage import BROKERS, EAST, PLAIN, TOPICS, TRANSACTION_S, TUNNEL, USER, WEST, Stage
+from isthmus.torture.stage import BROKERS, EAST, PLAIN, TOPICS, TRANSACTION_S, TUNNEL, USER, WEST
 
 _SIDES = {"source": EAST, "target": WEST}
 _FOUND_S = 60.0
@@ -48,7 +49,7 @@ _TRANSACTIONS = "__transaction_state"
 class Scene:
     """What a fault may lay hands on."""
 
-    stage: Stage
+    stage: Ground
     program: Program
     dice: random.Random
 
@@ -312,3 +313,8 @@ def kinds(*, tunnel: bool = True) -> tuple[Kind, ...]:
     sides = [kind for word, side in _SIDES.items() for kind in _of_side(word, side)]
     found = [*_of_program(), coordinator, *_of_rights(), *sides, *_of_tunnel()]
     return tuple(kind for kind in found if tunnel or not kind.needs_tunnel)
+
+
+def outside_kinds() -> tuple[Kind, ...]:
+    """Those that need no hand on brokers, so for clusters that belong to somebody."""
+    return (*_of_program(), *(kind for word, side in _SIDES.items() for kind in _of_weather(word, side)))
