@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from isthmus.torture.kinds import Kind
     from isthmus.torture.outcome import Outcome
     from isthmus.torture.plan import Plan
+    from isthmus.torture.staging import Left
     from isthmus.torture.storm import Script
 
 Say = Callable[[str], None]
@@ -41,7 +42,7 @@ def chosen_flow(file: Path, secrets: Path | None, name: str) -> Flow:
 
 def rehearsed(
     flow: Flow, kinds: Sequence[Kind], script: Script, say: Say, *, yes: bool, dry_run: bool, output: Output
-) -> tuple[Outcome, dict[str, str]] | None:
+) -> tuple[Outcome, list[Left]] | None:
     """The outcome, and what could not be removed; None if it was only a look."""
     from isthmus.torture.staging import Staging
     from isthmus.torture.storm import Storm

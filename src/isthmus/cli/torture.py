@@ -5,6 +5,7 @@ In the lab, or between the clusters of a file, for which see `staging`.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import sys
@@ -81,7 +82,7 @@ def torture(
         if ended is None:
             return
         outcome, left = ended
-        found = as_json(outcome) | {"left": left}
+        found = as_json(outcome) | {"left": [dataclasses.asdict(each) for each in left]}
     if report is not None:
         report.write_text(json.dumps({"machine": machine(), **found}, indent=1) + "\n")
     if output is Output.json:

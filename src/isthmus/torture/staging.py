@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -37,15 +37,24 @@ _UP_S = 60.0
 _ANYWHERE = ["0.0.0.0/0:*", "[::/0]:*"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A topic of torture that is still there."""
+
+    cluster: str
+    topic: str
+    why: str
+
+
 class Staging:
-    """The ground of a storm (see `ground`). `left`, after it: topics that could not be removed, and why."""
+    """The ground of a storm (see `ground`). `left`, after it: what could not be removed."""
 
     def __init__(self, plan: Plan, clients: Mapping[str, Reach], folder: Path, say: Callable[[str], None]) -> None:
         self._plan, self._clients, self._say = plan, clients, say
         self.folder = folder
         self.topics: Mapping[str, int] = plan.topics
         self.exit: Kept | None = None  # one that is attacked itself: there is none
-        self.left: dict[str, str] = {}
+        self.left: list[Left] = []
         self._way = Secret(new_secret())
         self._own_exit: Kept | None = None
 
@@ -80,9 +89,9 @@ class Staging:
             except BaseException:
                 self._say(f"stopped while topics are removed; there may be left on {alias}: {', '.join(expected)}")
                 raise
-            self.left |= {f"{alias}: {name}": why for name, why in left.items()}
-        for name, why in self.left.items():
-            self._say(f"NOT REMOVED, {name}: {why}")
+            self.left += [Left(cluster=alias, topic=name, why=why) for name, why in left.items()]
+        for each in self.left:
+            self._say(f"NOT REMOVED from {each.cluster}: {each.topic}: {each.why}")
 
     # --- between program and brokers ------------------------------------------------------------
 
