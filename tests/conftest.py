@@ -44,6 +44,7 @@ _LONG = (
     "test_invariants",
     "test_tunnel_faults",
     "test_tunnel",
+    "test_torture_staging",
     "test_live",
     "test_lab",
     "test_acls",

@@ -53,6 +53,11 @@ def may_be_taken() -> frozenset[int]:
     return codes.MOVING | _MAY_HEAL
 
 
+# A payload that is passed on keeps the checksum of its first producer, and it was read anew for every try: what the
+# target finds damaged is so on the source.
+_STOPS = {codes.UNKNOWN_TOPIC_ID: "TARGET_RECREATED", codes.CORRUPT_MESSAGE: "CORRUPT_BATCH"}
+
+
 def judge_produce(
     track: Track, result: Landed, piece: Packed | None = None, *, dead_letters: bool = False
 ) -> Stop | None:
@@ -95,7 +100,7 @@ def _refused(track: Track, result: Landed, piece: Packed | None) -> Stop:
         )
     return Stop(
         source=track.assignment.source,
-        code="TARGET_REFUSED" if result.error != codes.UNKNOWN_TOPIC_ID else "TARGET_RECREATED",
+        code=_STOPS.get(result.error, "TARGET_REFUSED"),
         message=f"the target refused {what}",
         hint=_HINTS.get(result.error, "see the target broker's log"),
         lost=_refused_range(result, piece),

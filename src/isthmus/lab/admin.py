@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from isthmus.errors import MachineError
+from isthmus.lab.reach import Reach, client_settings
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -20,27 +21,27 @@ _SECONDS = 15.0
 _PROBE_SECONDS = 5.0
 
 
-def create(bootstrap: str, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
-    admin = client(bootstrap)  # in a variable: a client that is collected gives up its requests
+def create(reach: Reach, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+    admin = client(reach)  # in a variable: a client that is collected gives up its requests
     from confluent_kafka.admin import NewTopic
 
     topic = NewTopic(name, partitions, replication_factor, config=dict(configs))
     _outcome(admin.create_topics([topic], request_timeout=_SECONDS)[name], name)
 
 
-def delete(bootstrap: str, name: str) -> None:
-    admin = client(bootstrap)
+def delete(reach: Reach, name: str) -> None:
+    admin = client(reach)
     _outcome(admin.delete_topics([name], request_timeout=_SECONDS)[name], name)
 
 
-def has_leaders(bootstrap: str, name: str, partitions: int) -> bool:
-    found = client(bootstrap).list_topics(name, timeout=_SECONDS).topics[name].partitions
+def has_leaders(reach: Reach, name: str, partitions: int) -> bool:
+    found = client(reach).list_topics(name, timeout=_SECONDS).topics[name].partitions
     return len(found) == partitions and all(each.leader >= 0 for each in found.values())
 
 
-def could_create(bootstrap: str, replication_factor: int) -> bool:
+def could_create(reach: Reach, replication_factor: int) -> bool:
     """Whether the cluster would create a topic now; it is asked, and does not do it."""
-    admin = client(bootstrap)
+    admin = client(reach)
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import NewTopic
 
@@ -53,13 +54,13 @@ def could_create(bootstrap: str, replication_factor: int) -> bool:
     return True
 
 
-def client(bootstrap: str) -> AdminClient:
+def client(reach: Reach) -> AdminClient:
     """A client that says nothing on the console: brokers of a lab come and go on purpose."""
     try:
         from confluent_kafka.admin import AdminClient
     except ImportError as error:
         raise MachineError("the lab needs confluent-kafka", hint="pip install 'isthmus[lab]'", code="EXTRA") from error
-    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    return AdminClient(client_settings(reach) | {"log_level": 0})
 
 
 def _outcome(asked: Future[None], name: str) -> None:
@@ -71,9 +72,9 @@ def _outcome(asked: Future[None], name: str) -> None:
         raise MachineError(f"topic {name}: {error.args[0].str()}", code="LAB") from error
 
 
-def add_scram_user(bootstrap: str, user: str, password: str, mechanisms: Iterable[str]) -> None:
+def add_scram_user(reach: Reach, user: str, password: str, mechanisms: Iterable[str]) -> None:
     """Give a user a password for these mechanisms, and wait until the broker knows."""
-    asking = client(bootstrap)
+    asking = client(reach)
     from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
     infos = [ScramCredentialInfo(getattr(ScramMechanism, each.replace("-", "_")), 4096) for each in mechanisms]

@@ -44,11 +44,11 @@ class Weather:
 
 
 class Door:
-    """A port that leads to a broker's."""
+    """A port that leads to a broker's, on this machine unless `host` says otherwise."""
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.target = 0
+        self.host, self.target = HOST, 0
         self.weather = Weather()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +57,7 @@ class Door:
         try:
             if self.weather.cut:
                 return
-            far_reader, far_writer = await asyncio.open_connection(HOST, self.target)
+            far_reader, far_writer = await asyncio.open_connection(self.host, self.target)
             ends.append(far_writer)
             pumps = [asyncio.create_task(self._pump(reader, far_writer, ends))]
             pumps.append(asyncio.create_task(self._pump(far_reader, writer, ends)))

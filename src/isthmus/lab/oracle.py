@@ -30,6 +30,7 @@ from confluent_kafka import (
 )
 
 from isthmus.errors import ProofError
+from isthmus.lab.reach import Reach, address, client_settings
 
 READ_AT_ONCE = 10_000
 SILENCE_S = 30.0
@@ -76,12 +77,12 @@ class Sequence64:
     bytes: int = 0
 
 
-def compare(source_bootstrap: str, source_topic: str, target_bootstrap: str, target_topic: str) -> Verdict:
+def compare(source_reach: Reach, source_topic: str, target_reach: Reach, target_topic: str) -> Verdict:
     """Read both topics from their beginning to their stable end and say how the target differs."""
-    source = read_topic(source_bootstrap, source_topic)
+    source = read_topic(source_reach, source_topic)
     if not source:
-        raise ProofError(f"The source topic {source_topic} does not exist", where=source_bootstrap)
-    target = read_topic(target_bootstrap, target_topic)
+        raise ProofError(f"The source topic {source_topic} does not exist", where=address(source_reach))
+    target = read_topic(target_reach, target_topic)
     difference = "" if target else f"the target topic {target_topic} does not exist"
     damages = []
     for partition in range(max(len(source), len(target))):
@@ -91,8 +92,8 @@ def compare(source_bootstrap: str, source_topic: str, target_bootstrap: str, tar
         if damage.first >= 0 and not difference:
             difference = (
                 f"partition {partition}, record {damage.first}: "
-                f"source {_describe(source_bootstrap, source_topic, partition, ours, damage.first)}, "
-                f"target {_describe(target_bootstrap, target_topic, partition, theirs, damage.first)}"
+                f"source {_describe(source_reach, source_topic, partition, ours, damage.first)}, "
+                f"target {_describe(target_reach, target_topic, partition, theirs, damage.first)}"
             )
     if target and len(target) < len(source) and not difference:
         difference = f"{len(source)} partitions became {len(target)}"
@@ -110,9 +111,9 @@ def compare(source_bootstrap: str, source_topic: str, target_bootstrap: str, tar
     )
 
 
-def compare_all(source_bootstrap: str, target_bootstrap: str, pairs: Iterable[tuple[str, str]]) -> list[Verdict]:
+def compare_all(source_reach: Reach, target_reach: Reach, pairs: Iterable[tuple[str, str]]) -> list[Verdict]:
     """`compare` for each pair of (source topic, target topic)."""
-    return [compare(source_bootstrap, ours, target_bootstrap, theirs) for ours, theirs in pairs]
+    return [compare(source_reach, ours, target_reach, theirs) for ours, theirs in pairs]
 
 
 # ---- the pure part -------------------------------------------------------------------------
@@ -181,9 +182,9 @@ def _trim(source: Sequence[int], target: Sequence[int]) -> tuple[Sequence[int], 
 # ---- reading -------------------------------------------------------------------------------
 
 
-def read_topic(bootstrap: str, topic: str) -> dict[int, Sequence64]:
+def read_topic(reach: Reach, topic: str) -> dict[int, Sequence64]:
     """All committed records of a topic as digests, by partition; empty if there is no such topic."""
-    consumer = _consumer(bootstrap)
+    consumer = _consumer(reach)
     try:
         sequences = {partition: Sequence64() for partition in _partitions(consumer, topic)}
         if sequences:
@@ -191,15 +192,15 @@ def read_topic(bootstrap: str, topic: str) -> dict[int, Sequence64]:
             _drain(consumer, sequences)
         return sequences
     except KafkaException as error:
-        raise ProofError(f"Topic {topic} could not be read: {error.args[0]}", where=bootstrap) from error
+        raise ProofError(f"Topic {topic} could not be read: {error.args[0]}", where=address(reach)) from error
     finally:
         consumer.close()
 
 
-def _consumer(bootstrap: str) -> Consumer:
+def _consumer(reach: Reach) -> Consumer:
     return Consumer(
-        {
-            "bootstrap.servers": bootstrap,
+        client_settings(reach)
+        | {
             "group.id": "isthmus-oracle",  # librdkafka wants one; nothing is ever committed to it
             "enable.auto.commit": False,
             "enable.partition.eof": True,
@@ -250,12 +251,12 @@ def _note(message: Message, into: Sequence64) -> None:
     into.bytes += (len(key) if key else 0) + (len(value) if value else 0)
 
 
-def _describe(bootstrap: str, topic: str, partition: int, sequence: Sequence64, index: int) -> str:
+def _describe(reach: Reach, topic: str, partition: int, sequence: Sequence64, index: int) -> str:
     """One record in words, read once more by its offset."""
     if index >= len(sequence.offsets):
         return "has no such record"
     offset = sequence.offsets[index]
-    consumer = _consumer(bootstrap)
+    consumer = _consumer(reach)
     try:
         consumer.assign([TopicPartition(topic, partition, offset)])
         message = consumer.poll(SILENCE_S)

@@ -328,3 +328,8 @@ def kinds(*, tunnel: bool = True) -> tuple[Kind, ...]:
     sides = [kind for word, side in _SIDES.items() for kind in _of_side(word, side)]
     found = [*_of_program(), *coordinator, *_of_rights(), *sides, *bystander.kinds(), *_of_tunnel()]
     return tuple(kind for kind in found if tunnel or not kind.needs_tunnel)
+
+
+def outside_kinds() -> tuple[Kind, ...]:
+    """Those that need no hand on brokers, so for clusters that belong to somebody."""
+    return (*_of_program(), *(kind for word, side in _SIDES.items() for kind in _of_weather(word, side)))

@@ -16,12 +16,13 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from isthmus.lab.reach import Reach, client_settings
+
 _TICK_S = 0.05
 _ANSWER_S = 60.0
 _TRY_S = 2.0
 _FILLING = b"." * 200
 _ABORT_EVERY = 5
-_FIRST_MS = 1_700_000_000_000
 
 Place = tuple[str, int]  # topic and partition
 
@@ -31,11 +32,12 @@ class Writer:
 
     transactional = False
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, per_second: int) -> None:
+    def __init__(self, reach: Reach, topic: str, partitions: int, per_second: int) -> None:
         self.topic, self._partitions = topic, partitions
-        self._bootstrap, self._per_tick = bootstrap, max(1, int(per_second * _TICK_S))
+        self._reach, self._per_tick = client_settings(reach), max(1, int(per_second * _TICK_S))
         self._next = [0] * partitions
         self._turn = 0
+        self._first_ms = int(1000 * time.time())  # records of long ago would be retention's at once
         self.sent = 0
         self.failed: BaseException | None = None
         self._over = threading.Event()
@@ -56,8 +58,7 @@ class Writer:
             self.failed = error
 
     def _settings(self) -> dict[str, Any]:
-        return {
-            "bootstrap.servers": self._bootstrap,
+        return self._reach | {
             "enable.idempotence": True,
             "message.timeout.ms": 600_000,
             "socket.timeout.ms": 5_000,
@@ -85,7 +86,7 @@ class Writer:
                 b"%d %d %d %s" % (partition, number, time.monotonic_ns(), _FILLING),
                 b"k%d" % number if number % 7 else None,
                 partition,
-                timestamp=_FIRST_MS + number,
+                timestamp=self._first_ms + number,
                 headers=[("n", b"%d" % number), ("", None)] if number % 3 else [],
             )
 
@@ -181,8 +182,8 @@ class Silences:
 class Reader:
     """Follows the copies from their beginning. `topics`: each copy with the writer of what it is a copy of."""
 
-    def __init__(self, bootstrap: str, topics: Mapping[str, Writer], partitions: Mapping[str, int]) -> None:
-        self._bootstrap, self._topics = bootstrap, dict(topics)
+    def __init__(self, reach: Reach, topics: Mapping[str, Writer], partitions: Mapping[str, int]) -> None:
+        self._reach, self._topics = client_settings(reach), dict(topics)
         self._places = [TopicPartition(name, each, 0) for name in topics for each in range(partitions[name])]
         self._last = {(place.topic, place.partition): -1 for place in self._places}
         self._watch, self._silences = Watch(self._last), Silences(self._last)
@@ -230,8 +231,7 @@ class Reader:
             consumer.close()
 
     def _settings(self) -> dict[str, Any]:
-        return {
-            "bootstrap.servers": self._bootstrap,
+        return self._reach | {
             "group.id": "torture",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",

@@ -11,13 +11,13 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from isthmus.torture.ground import Ground
 from isthmus.torture.program import Program
-from isthmus.torture.stage import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    stage: Stage
+    stage: Ground
     program: Program
     dice: random.Random
 

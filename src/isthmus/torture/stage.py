@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
 from isthmus.lab import ClusterSpec, Lab, LabCluster, admin
 from isthmus.lab.brokers import HOST, Listener, free_ports
 from isthmus.lab.network import Door, Network, Weather
+from isthmus.lab.reach import Reach
 from isthmus.torture.kept import Kept
 from isthmus.tunnel.secret import new_secret
 
@@ -121,6 +122,13 @@ class Stage:
     @property
     def folder(self) -> Path:
         return Path(self._folder.name)
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        return TOPICS
+
+    def reach(self, side: str) -> Reach:
+        return self[side].bootstrap
 
     def set_password(self, side: str, password: str = "") -> None:
         """The program's own again, or another."""

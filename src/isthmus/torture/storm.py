@@ -19,11 +19,12 @@ import psutil
 
 from isthmus.errors import MachineError
 from isthmus.lab.oracle import Verdict, compare
+from isthmus.torture.ground import Ground
 from isthmus.torture.load import Reader, TransactionalWriter, Watch, Writer, patiently
 from isthmus.torture.outcome import Blow, Outcome, Use, wrongs
 from isthmus.torture.program import Program
 from isthmus.torture.scene import Kind, Scene
-from isthmus.torture.stage import EAST, PLAIN, TOPICS, TRANSACTIONS, WEST, Stage
+from isthmus.torture.stage import EAST, WEST
 
 _BEGIN_S, _RECOVER_S, _DRAIN_S = 180.0, 180.0, 300.0
 _CALM_S = 1.0
@@ -51,17 +52,17 @@ def schedule(kinds: Sequence[Kind], seed: int) -> Iterator[Kind]:
 class Storm:
     """One run of it on a stage that stands."""
 
-    def __init__(self, script: Script, stage: Stage, kinds: Sequence[Kind], say: Callable[[str], None]) -> None:
+    def __init__(self, script: Script, stage: Ground, kinds: Sequence[Kind], say: Callable[[str], None]) -> None:
         self._script, self._stage, self._say = script, stage, say
         self._schedule = schedule(kinds, script.seed)
-        source = stage[EAST].bootstrap
+        source, (plain, taken_back) = stage.reach(EAST), stage.topics.items()
         self._writers: list[Writer] = [
-            Writer(source, PLAIN, TOPICS[PLAIN], script.per_second),
-            TransactionalWriter(source, TRANSACTIONS, TOPICS[TRANSACTIONS], script.per_second // 2),
+            Writer(source, *plain, script.per_second),
+            TransactionalWriter(source, *taken_back, script.per_second // 2),
         ]
         copies = {stage.copy(writer.topic): writer for writer in self._writers}
-        partitions = {stage.copy(topic): count for topic, count in TOPICS.items()}
-        self._reader = Reader(stage[WEST].bootstrap, copies, partitions)
+        partitions = {stage.copy(topic): count for topic, count in stage.topics.items()}
+        self._reader = Reader(stage.reach(WEST), copies, partitions)
         self._began = time.monotonic()
         self._blows: list[Blow] = []
         self._uses: list[Use] = []
@@ -78,6 +79,8 @@ class Storm:
             verdicts = self._calm_down(program)
         finally:
             code = program.stop()
+            for writer in self._writers:
+                writer.stop()  # one that goes on would bring a topic back that is removed
             self._reader.stop()
         if code:
             self._trouble.append(f"the program ended with status {code}:\n{program.tail()}")
@@ -151,8 +154,8 @@ class Storm:
         return verdicts
 
     def _compared(self) -> list[Verdict]:
-        east, west = self._stage[EAST].bootstrap, self._stage[WEST].bootstrap
-        return [compare(east, topic, west, self._stage.copy(topic)) for topic in TOPICS]
+        east, west = self._stage.reach(EAST), self._stage.reach(WEST)
+        return [compare(east, topic, west, self._stage.copy(topic)) for topic in self._stage.topics]
 
     def _outcome(self, verdicts: Sequence[Verdict], starts: int) -> Outcome:
         slips = self._reader.slips
