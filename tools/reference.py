@@ -1,4 +1,5 @@
-"""The pages that the program writes itself: commands, keys of the configuration, metrics, benchmarks (`figures`).
+"""The pages that the program writes itself: commands, keys of the configuration, metrics, benchmarks (`figures`), and
+the table of faults in the guarantees (`storms`).
 
 `make reference` writes them; `pages()` is what a test compares them with, so they cannot rot. Must stay true: nothing
 on them depends on the machine or the terminal, and nothing is said here that the program does not say. Error codes and
@@ -15,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from tools import figures
+from tools import figures, storms
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -42,6 +43,8 @@ def pages() -> dict[Path, str]:
     written = {"cli": _commands(), "keys": _keys(), "metrics": _metrics()}
     found = {DOCS / "reference" / f"{name}.md": "\n".join(lines) + "\n" for name, lines in written.items()}
     found[DOCS / "benchmarks.md"] = "\n".join(figures.page()) + "\n"
+    guarantees = DOCS / "guarantees.md"
+    found[guarantees] = storms.put_into(guarantees.read_text(encoding="utf-8"))
     return found | {DOCS / "configuration.schema.json": json.dumps(json_schema(), indent=2) + "\n"}
 
 

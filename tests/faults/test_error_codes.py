@@ -182,8 +182,8 @@ def test_a_batch_that_is_damaged_on_its_way_is_asked_for_again(stage: Stage, at:
     assert stage.verdict(topic, alias).equal
 
 
-@pytest.mark.parametrize(("at", "code"), [(-1, "CORRUPT_BATCH"), (16, "CORRUPT_BATCH")], ids=["payload", "format"])
-def test_a_batch_that_stays_damaged_stops_its_partition_and_no_other(stage: Stage, at: int, code: str) -> None:
+@pytest.mark.parametrize("at", [-1, 16], ids=["payload", "format"])
+def test_a_batch_that_stays_damaged_stops_its_partition_and_no_other(stage: Stage, at: int) -> None:
     """Where only the checksum tells, it is the target's broker that finds out."""
     topic, alias = unique("bad-"), unique("a")
     fill(stage.lab["east"], topic, 400, 4)
@@ -194,7 +194,7 @@ def test_a_batch_that_stays_damaged_stops_its_partition_and_no_other(stage: Stag
         crossing.until(lambda now: bool(now.stopped))
         fill_more(stage, topic, 400)
         status = crossing.until_copied(600)
-    assert [(each.partition, each.code) for each in status.stopped] == [(1, code)]
+    assert [(each.partition, each.code) for each in status.stopped] == [(1, "CORRUPT_BATCH")]
     stage.east.damage = None
     cross(stage.flow(topic, alias))
     assert stage.verdict(topic, alias).equal

@@ -183,7 +183,8 @@ def _too_large(scene: Scene) -> Iterator[None]:
 def _limit(scene: Scene, topic: str, size: str) -> None:
     entry = ConfigEntry("max.message.bytes", size, incremental_operation=AlterConfigOpType.SET)
     wanted = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.client(scene.stage[WEST].bootstrap).incremental_alter_configs([wanted])[wanted].result(_PATIENCE_S)
+    asked = admin.client(scene.stage[WEST].bootstrap)  # in a variable: one that is collected gives up its requests
+    asked.incremental_alter_configs([wanted])[wanted].result(_PATIENCE_S)
     time.sleep(0.5)  # until every broker has heard of it
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from confluent_kafka import KafkaException
 
 from isthmus.errors import MachineError
 from isthmus.lab.oracle import Verdict, compare
@@ -102,7 +104,7 @@ class Storm:
         at, before, silences = time.monotonic() - self._began, self._reader.counts(), self._reader.listen()
         try:
             watch = self._befall(kind, scene)
-        except MachineError as error:
+        except (MachineError, KafkaException, subprocess.TimeoutExpired) as error:
             self._trouble.append(f"{kind.name}: {error}")
             return False
         recovered = patiently(lambda: not watch.waiting(), _RECOVER_S)
