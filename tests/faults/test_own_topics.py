@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 from tests.crossing import Crossing, cross, flow_between
+from tests.faults.staged import wait_until
 from tests.integration.command import fill, unique
 
 from isthmus.engine.writer import CONNECTOR
@@ -84,6 +85,8 @@ def test_a_flow_that_is_ended_after_its_progress_was_deleted_does_not_forget_tha
     with Crossing(flow) as crossing:
         crossing.until_copied(200)
         lab["west"].delete_topic(flow.progress_topic)
+        driver = crossing.driver
+        wait_until(lambda: driver is not None and flow.progress_topic not in driver._target.topics)
     with pytest.raises(TargetError) as refused:
         cross(flow)
     assert refused.value.code == "PROGRESS_LOST"

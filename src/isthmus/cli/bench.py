@@ -29,7 +29,7 @@ def bench(
         str,
         typer.Option(
             help="Comma list of json, random, small, wide, uncompressed; or all. "
-            "By itself: plan, groups, failover, distance, tunnel, verify, decode or size."
+            "By itself: plan, groups, failover, distance, tunnel, verify, decode, size or status."
         ),
     ] = QUICK_CASES,
     systems: Annotated[
@@ -101,6 +101,7 @@ def _alone() -> dict[str, Callable[[Path, str, float], None]]:
         "transform": _bench_transform,
         "distance": _bench_distance,
         "size": _bench_size,
+        "status": _bench_status,
     }
 
 
@@ -130,6 +131,15 @@ def _bench_plan(out: Path, output: str, _: float) -> None:
     with _two_clusters(output, {"broker.session.timeout.ms": "120000"}) as (console, say, source, target):
         found = measure_planning(source, target, PLANNED_PARTITIONS, say)
     _tell(console, output, "plan", found.as_json(), out, lambda: show(found, console))
+
+
+def _bench_status(out: Path, output: str, scale: float) -> None:
+    """Likewise: what it costs that a busy flow is watched, and how long `isthmus status` takes."""
+    from isthmus.bench.watching import measure_watching, show
+
+    with _two_clusters(output, {}) as (console, say, source, target):
+        found = measure_watching(source, target, scale, say)
+    _tell(console, output, "status", found.as_json(), out, lambda: show(found, console))
 
 
 def _bench_groups(out: Path, output: str, scale: float) -> None:

@@ -137,7 +137,7 @@ class Fleet:
                     return  # cancelled by an impatient operator; the fence at the end aborts what it had open
                 failures = _counted(failures, began)
                 pause = _pause_after(failures)
-                driver.scene.lane_failed(lane, f"{error}; planning it again in {pause:.1f} s")
+                driver.scene.lane_failed(lane, f"{_told(error)}; planning it again in {pause:.1f} s")
                 await self._wait(lane, pause)
                 continue
             finally:
@@ -190,6 +190,11 @@ def error_ends_flow(error: BaseException) -> bool:
     """What no other order would fare better with."""
     lost = isinstance(error, IsthmusError) and error.code == "PROGRESS_LOST"
     return lost or isinstance(error, RivalError | LoopError)
+
+
+def _told(error: BaseException) -> str:
+    hint = error.hint if isinstance(error, IsthmusError) else ""
+    return f"{error}: {hint}" if hint else str(error)
 
 
 def _counted(failures: int, began: float) -> int:

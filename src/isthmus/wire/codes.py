@@ -88,6 +88,8 @@ VOID = frozenset({INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_
 
 
 _ADVICE = {
+    # Of records of our own, which carry the time of this machine; those that are copied carry their producer's.
+    INVALID_TIMESTAMP: "set the clock of this machine right (NTP): its time is refused by the brokers",
     TOPIC_AUTHORIZATION_FAILED: "grant this user {right} on the topic",
     GROUP_AUTHORIZATION_FAILED: "grant this user {right} on the group",
     CLUSTER_AUTHORIZATION_FAILED: "grant this user {right} on the cluster",
