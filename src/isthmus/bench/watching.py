@@ -1,7 +1,7 @@
 """What it costs that a busy flow can be watched: lanes' reports, the driver's picture, and somebody who looks at it.
 
-Lanes run in this process (`clocks`); who looks is a process of its own, at the pace of the web page, all the while; what
-a page or a terminal makes of it is not counted. Also how long `isthmus status` takes, from the command line to its
+Lanes run in this process (`clocks`); who looks is a process of its own, at the pace of the web page, all the while.
+What a page or a terminal makes of it is not counted. Also how long `isthmus status` takes, from the command line to its
 answer. What must stay true: the flow is as busy as it can be, or its share would say little.
 """
 
