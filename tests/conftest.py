@@ -19,6 +19,7 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 _LONG = (
     "test_brokers",
     "test_transforms",
+    "test_request_codes",
     "test_processes",
     "test_run_command",
     "test_security",
@@ -28,6 +29,7 @@ _LONG = (
     "test_adopt",
     "test_elections",
     "test_drill",
+    "test_storm",
     "test_content",
     "test_groups",
     "test_spark_cluster",

@@ -273,10 +273,9 @@ def test_a_name_that_was_made_to_take_for_ever_takes_no_time(pattern: str) -> No
     assert time.monotonic() - began < 20
 
 
-def test_what_cannot_be_followed_at_once_and_could_take_for_ever_is_refused() -> None:
-    for pattern in (r"((a+)b)+\1", "(?i)(a+)+b", "(?!x)(a+)+b", "((a{1,900}){1,900})"):
-        with pytest.raises(ConfigError, match="longer than anybody waits"):
-            compile_java(pattern)
+def test_what_cannot_be_followed_at_once_is_matched_as_mirrormaker_does() -> None:
+    for pattern in (r"((a+)b)+\1", "(?i)(a+)+b", r"(?!.*\.dlq$)([a-z]+\.)+v[0-9]+"):
+        assert isinstance(compile_java(pattern), re.Pattern)
     for plain in ("(?i)orders.*", "(?!x).*", r"shop\..*", "(orders|payments)\\..*-[0-9]+"):
         assert isinstance(compile_java(plain), re.Pattern)
 

@@ -3,7 +3,7 @@ r"""Java regular expressions, written again for Python's `re`.
 Owns the differences that a topic filter can meet: `\Q..\E`, `\p{..}`, `\z`, named groups, ASCII `\w` and
 `\d`. Must stay true: a pattern either means the same as in Java or is refused with ConfigError; never
 does it quietly mean something else. That is why nested and intersected classes (`[a-z&&[^x]]`), which
-Python would read as plain characters, are refused. No name takes long to match (`automaton`).
+Python would read as plain characters, are refused. Where it can be had, no name takes long to match (`automaton`).
 
 `\p{..}` is written out over the letters that a topic name may hold. Names of groups may hold any text
 (`any_text`): there, only the classes that Java keeps to ASCII are known, and `.` stops at each of Java's line ends.
@@ -55,22 +55,25 @@ class Expression(Protocol):
 
 @functools.lru_cache(maxsize=1_024)  # some are asked for again in every round of a flow
 def compile_java(pattern: str, *, any_text: bool = False) -> Expression:
-    """What matches the names that the Java one matches, in no long time; or ConfigError naming the pattern."""
+    """What matches the names that the Java one matches; or ConfigError naming the pattern."""
     try:
         python = _Translation(pattern, any_text).python()
         compiled = re.compile(python, re.ASCII)
-        return Automaton(python) if is_dangerous(python) else compiled
-    except Unmatched:
-        raise ConfigError(
-            f"`{pattern}` is not a regular expression that can be used: a repetition within another, or many of them, "
-            "with references, flags, a look around or high counts, could take longer than anybody waits",
-            hint="write it more simply",
-        ) from None
+        return _safely(python) or compiled
     except (re.error, _Unlike, OverflowError, RecursionError) as error:
         raise ConfigError(
             f"`{pattern}` is not a regular expression that can be used: {error}",
             hint="write it more simply; Java's syntax as in MirrorMaker 2 is meant",
         ) from None
+
+
+def _safely(python: str) -> Expression | None:
+    """None: trying one way after another is quick enough; or the only way, as for MirrorMaker 2, because the expression
+    refers back or looks around."""
+    try:
+        return Automaton(python) if is_dangerous(python) else None
+    except Unmatched:
+        return None
 
 
 class _Unlike(Exception):
