@@ -19,6 +19,7 @@ from isthmus.model import Flow
 from isthmus.observe.health import FlowHealth
 from isthmus.observe.metrics import Looked
 
+LOOKS_SHARE = 0.007  # of one core, for whoever looks again and again: less than a hundredth of what a busy flow takes
 _WITHIN_S = 30.0
 
 

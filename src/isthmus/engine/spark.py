@@ -141,7 +141,10 @@ class Spark:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, result)
 
-        InheritableThread(target=work, name=group, daemon=True).start()
+        try:
+            InheritableThread(target=work, name=group, daemon=True).start()  # it asks the JVM what to inherit
+        except Exception as error:
+            raise self._lost(group, error) from error
         return await outcome
 
     def _job(self, group: str, text: str, item: Any, body: Callable[[Iterator[Any]], Iterator[Any]]) -> Any:
@@ -150,11 +153,14 @@ class Spark:
             self.context.setJobGroup(group, text, False)
             results: list[Any] = self.context.parallelize([item], 1).mapPartitions(body).collect()
         except Exception as error:  # noqa: BLE001 - Py4J raises what it likes; all of it means "attempt lost"
-            self._stopped = self._stopped or self._is_stopped()
-            return MachineError(f"the lane's task was lost: {_first_line(error)}", where=group, code="LANE_LOST")
+            return self._lost(group, error)
         finally:
             self._groups.discard(group)
         return results[0]
+
+    def _lost(self, group: str, error: Exception) -> MachineError:
+        self._stopped = self._stopped or self._is_stopped()
+        return MachineError(f"the lane's task was lost: {_first_line(error)}", where=group, code="LANE_LOST")
 
     def grouped(self, group: str, text: str, work: Callable[[], _T]) -> _T:
         """Jobs that this work starts belong to a group, so that they can be cancelled."""
@@ -293,6 +299,7 @@ def open_spark(
         if unwanted is not None and unwanted.is_set():
             raise MachineError("Spark is not wanted any more", code="SPARK")
         context = SparkContext(gateway=gateway, conf=conf)
+        _silence_accumulators(context)
     except Exception as error:
         tail = _tail(Path(folder.name) / "jvm.out")
         _end_jvm(jvm)
@@ -313,6 +320,13 @@ def _silence_py4j() -> None:
     reaches us as an exception."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(_not_py4j)
+
+
+def _silence_accumulators(context: SparkContext) -> None:
+    """Likewise their server, when the JVM hangs up on it: no lane counts by them."""
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:

@@ -1,7 +1,8 @@
 """One look at all flows for all who watch: taken again and again while somebody watches, and never otherwise.
 
 What must stay true: looks come one after another, in a thread, and are rarer where they cost more, so that watching
-takes a hundredth of a core; every viewer gets the newest picture, never a queue of old ones: who is slow gets fewer.
+takes less than a hundredth of a core; every viewer gets the newest picture, never a queue of old ones: who is slow
+gets fewer.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import NamedTuple, Protocol
 
+from isthmus.engine.exporter import LOOKS_SHARE
 from isthmus.errors import IsthmusError
 from isthmus.observe.metrics import Looked
 from isthmus.web.pictures import Json, Picture, Pictures
 
 EVERY_S = 1.0
 _SELDOM_S = 10.0
-_SHARE = 0.01  # of one core, for looks
 _FRESH_S = 12.0  # an older picture is not shown to somebody who has just come
 _STILL_S = 15.0  # a word now and then, or what lies between would take the connection for dead
 
@@ -93,7 +94,7 @@ class Collector:
             self._taken = taken or self._taken
             self._news.set()
             self._news = asyncio.Event()
-            await self._pause(min(max(EVERY_S, self._spent_s / _SHARE), _SELDOM_S))
+            await self._pause(min(max(EVERY_S, self._spent_s / LOOKS_SHARE), _SELDOM_S))
 
     async def _pause(self, seconds: float) -> None:
         """Less, if nobody is left to look for: the next one who comes need not wait."""
