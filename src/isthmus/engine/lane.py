@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from isthmus.engine import control
 from isthmus.engine.fetcher import Fetcher
 from isthmus.engine.follower import Follower
+from isthmus.engine.hanging import Hanging
 from isthmus.engine.offsets.runlog import RunLog
 from isthmus.engine.orders import Order, Receipt
 from isthmus.engine.outbox import Refused, Unreached
@@ -139,7 +140,8 @@ class Lane:
         fetcher = Fetcher(self)
         runlog = RunLog(Journal(self.target, self.order.flow.index_topic), self._rows, self.follower.note)
         rests = Rests(self.target, self._rows, self.follower.note)
-        tasks = [asyncio.ensure_future(each.run()) for each in (fetcher, self.follower, rests)]
+        hanging = Hanging(self.source, self._rows, self.follower.note)
+        tasks = [asyncio.ensure_future(each.run()) for each in (fetcher, self.follower, rests, hanging)]
         if self.order.flow.keeps_index:
             tasks.append(asyncio.ensure_future(runlog.run()))
         writing = asyncio.ensure_future(self._write_until_end())

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.admin.cluster import DescribeLogDirsRequest
+from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from isthmus.errors import BrokerRefused, WireError
@@ -52,6 +53,15 @@ class Disk(NamedTuple):
     error: str
     total: int
     usable: int
+
+
+class OpenTransaction(NamedTuple):
+    """Of a partition: its first offset there, and when its producer last wrote to it."""
+
+    producer_id: int
+    epoch: int
+    first: int
+    last_ms: int
 
 
 class Replicas(NamedTuple):
@@ -105,6 +115,19 @@ async def replicas(client: Client, topics: Iterable[str]) -> dict[TopicPartition
         for topic in answer.topics
         for each in topic.partitions
     }
+
+
+async def open_transactions(client: Client, tp: TopicPartition) -> list[OpenTransaction]:
+    """As the partition's leader knows them (2.8 and newer; needs READ on the topic)."""
+    asked = DescribeProducersRequest.TopicRequest(name=tp.topic, partition_indexes=[tp.partition])
+    answer = await client.call(client.leader(tp), DescribeProducersRequest(topics=[asked]), 0)
+    return [
+        OpenTransaction(each.producer_id, each.producer_epoch, each.current_txn_start_offset, each.last_timestamp)
+        for topic in answer.topics
+        for partition in topic.partitions
+        for each in partition.active_producers or ()
+        if each.current_txn_start_offset >= 0
+    ]
 
 
 async def disks(client: Client) -> list[Disk]:
