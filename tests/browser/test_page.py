@@ -28,7 +28,7 @@ def large() -> Iterator[str]:
     """The real application over a made-up status of 5,000 partitions; each second, whatever that costs."""
     settings = Settings(listen="127.0.0.1:0", carry=carries_nothing)
     with pytest.MonkeyPatch.context() as patch, serve([flow()], made_up(PARTITIONS), settings) as served:
-        patch.setattr(collector, "_SHARE", 1.0)
+        patch.setattr(collector, "LOOKS_SHARE", 1.0)
         yield served.url
 
 

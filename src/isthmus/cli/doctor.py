@@ -21,6 +21,7 @@ from isthmus.errors import ConfigError
 if TYPE_CHECKING:
     from isthmus.engine.checks import Check
 
+_ABOUT = 40
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -64,7 +65,8 @@ async def _checks(file: Path | None, secrets: Path | None, master: str, measure_
 def show(checks: list[Check], console: Console) -> None:
     table = Table(show_edge=False, pad_edge=False)
     for name in ("", "check", "about", "found, and what to do"):
-        table.add_column(name, overflow="fold")
+        # A long path to the file would leave no room for what was found.
+        table.add_column(name, overflow="fold", max_width=_ABOUT if name == "about" else None)
     for check in checks:
         mark = Text(check.outcome.value, style=_STYLES[check.outcome.value])
         found = Text.assemble(check.text, (f"\n→ {check.hint}", "italic") if check.hint else "")
