@@ -167,6 +167,15 @@ def _decode(found: Mapping[str, Any]) -> Iterator[Row]:
         yield name, f"{rate:,} records/s; {found['has'][name]}"
 
 
+def _status(found: Mapping[str, Any]) -> Iterator[Row]:
+    yield "a busy flow", f"{found['busy_s']} s, {found['busy_cpu_s']} s of CPU"
+    spent = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in found["cpu_s"].items())
+    yield "of that", spent
+    yield "somebody who looks at it", f"{found['looks']} looks, {found['looker_cpu_s']:.3f} s of CPU"
+    yield "all of it, as a share", f"{found['share']:.2%}"
+    yield "`isthmus status`, five times", _several(found["status_s"], "s")
+
+
 PARTS = (
     Part("Against MirrorMaker 2", "bench.json", "isthmus bench --cases json,wide --scale 1 --rounds 2", _cases),
     Part(
@@ -182,5 +191,6 @@ PARTS = (
     Part("Through the tunnel", "tunnel.json", "isthmus bench --cases tunnel --scale 1", _tunnel),
     Part("Proving that both sides are equal", "verify.json", "isthmus bench --cases verify --scale 1", _verify),
     Part("A flow with a transform", "transform.json", "isthmus bench --cases transform --scale 1", _transform),
+    Part("Watching a flow", "status.json", "isthmus bench --cases status --scale 1", _status),
     Part("Topics as columns", "decode.json", "isthmus bench --cases decode --scale 1", _decode),
 )

@@ -238,10 +238,16 @@ class Lane:
             self._judge(refused)
             self.follower.note(f"transaction aborted: {refused}")
         await self.writer.abort(self._rows)
-        if refused is None or any(result.error not in TOO_LARGE for result in refused.results):
+        if refused is None or self._is_trouble_of_all(refused):
             self._troubles += 1
             await asyncio.sleep(min(_LONGEST_PAUSE_S, 0.05 * 2 ** min(self._troubles, 10)))
         await self._refresh_target()
+
+    def _is_trouble_of_all(self, refused: Refused) -> bool:
+        """Whether the lane has to wait: not if all that was refused is laid aside, or is made smaller."""
+        by_target = {track.assignment.target: track for track in self._rows}
+        tracks = [by_target.get(result.tp) for result in refused.results if result.error not in TOO_LARGE]
+        return any(track is None or (track.stop is None and not track.rests_until) for track in tracks)
 
     async def _look_for_strangers(self) -> None:
         """Stop what somebody else writes into; on record at once, because nothing will show it again."""

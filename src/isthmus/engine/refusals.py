@@ -68,8 +68,7 @@ def judge_produce(
     if piece is not None and result.error in TOO_LARGE and _is_made_smaller(track, result, piece, dead_letters):
         return None
     if result.error in _MAY_HEAL and track.strikes < _STRIKES:
-        track.strikes += 1
-        track.merging = False
+        track.strike()
         return None
     return _refused(track, result, piece)
 

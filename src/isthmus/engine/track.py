@@ -22,6 +22,8 @@ from isthmus.engine.resting import rest_s
 from isthmus.engine.strangers import Tide
 from isthmus.wire.batch import Batch, Body
 
+_STRIKE_S = 0.2
+
 
 class Unit(NamedTuple):
     """One batch to write: passed through as it lies in a fetched buffer, or re-encoded by us."""
@@ -164,6 +166,13 @@ class Track:
         """The target cannot take it now; the open transaction is given up."""
         self.refusals += 1
         self.rest()
+
+    def strike(self) -> None:
+        """Refused, perhaps not for good: tried again in a moment and by itself, so that others have theirs committed
+        meanwhile (I7)."""
+        self.strikes += 1
+        self.merging = False
+        self.rests_until = time.monotonic() + _STRIKE_S * self.strikes
 
     def rest(self) -> None:
         pause_s = rest_s(self.refusals)
