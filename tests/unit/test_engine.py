@@ -143,7 +143,7 @@ def test_an_order_that_follows_a_void_one_begins_with_the_rest() -> None:
     assert not Track(dataclasses.replace(a_track().assignment, refusals=2)).is_wanted
 
 
-def test_i7_a_partition_that_is_refused_for_a_moment_rests_so_that_others_are_committed_before_it_is_tried_again() -> None:
+def test_i7_a_partition_that_is_refused_for_a_moment_rests_so_that_others_are_committed_meanwhile() -> None:
     track = a_track()
     assert judge_produce(track, Landed(TARGET, codes.CORRUPT_MESSAGE, -1, -1, "")) is None
     assert track.rests_until > 0
