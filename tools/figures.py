@@ -191,6 +191,6 @@ PARTS = (
     Part("Through the tunnel", "tunnel.json", "isthmus bench --cases tunnel --scale 1", _tunnel),
     Part("Proving that both sides are equal", "verify.json", "isthmus bench --cases verify --scale 1", _verify),
     Part("A flow with a transform", "transform.json", "isthmus bench --cases transform --scale 1", _transform),
-    Part("Watching a flow", "status.json", "isthmus bench --cases status --scale 1", _status),
+    Part("Watching a flow", "status.json", "isthmus bench --cases status --scale 3", _status),
     Part("Topics as columns", "decode.json", "isthmus bench --cases decode --scale 1", _decode),
 )
