@@ -58,6 +58,7 @@ def test_a_control_topic_that_was_deleted_while_a_flow_was_down_costs_no_record_
     status = cross(flow)
 
     assert (status.stopped, status.lag) == ((), 0)
+    assert any("nothing else on record" in event for event in status.events)
     assert is_equal(lab, flow, topic)
 
 

@@ -234,6 +234,8 @@ def test_groups_are_taken_along_after_any_answer_about_them_and_records_never_wa
         for side in ("east", "west"):
             for api in (LIST_GROUPS, OFFSETS):
                 meet(stage, crossing, side, InTurn(api, lambda name: name in ("", group), some))
+        told = crossing.status.events if crossing.status else ()
+        assert any(f"offsets of group {group} could not be read: NOT_COORDINATOR" in event for event in told)
         commit(stage.lab["east"].bootstrap, group, topic, {0: 9})
         wait_until(lambda: _committed(stage, group, f"{alias}.{topic}") == 9)
     cross(flow)

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import struct
+import uuid
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from isthmus.engine import control, register
+from isthmus.engine import control, register, wishes
+from isthmus.engine.history import History
+from isthmus.engine.ledger import _usable_cuts
 from isthmus.engine.offsets import runs
+from isthmus.engine.orders import Stop
+from isthmus.engine.pictured import Scenery, pictured
 from isthmus.engine.resolve import record as resolve
+from isthmus.engine.switch import FROZEN, Place, Switch, switch_of
+from isthmus.errors import TargetError
 from isthmus.mm2.formats import Checkpoint, Heartbeat, OffsetSync
 from isthmus.mm2.progress import parse_progress, progress_key, progress_value
-from isthmus.model import TopicPartition
+from isthmus.model import NO_ID, Cluster, Flow, TopicPartition
+from isthmus.observe.health import ClusterHealth
 from isthmus.wire.records import Record, varint
 
 fuzz = settings(deadline=None, max_examples=150)
@@ -136,6 +145,96 @@ def test_a_damaged_control_record_leaves_what_was_known() -> None:
     for damaged in (DEEP, b"", b"5", b"null", b"[]", b"{", b"\xff"):
         view.apply(record(b"lease", damaged))
     assert view.values == {"lease": {"driver": "x"}}
+
+
+ID = uuid.UUID(int=5)
+FLOW = Flow(source=Cluster(alias="a", bootstrap=("a:1",)), target=Cluster(alias="b", bootstrap=("b:1",)))
+SCENERY = Scenery(
+    source=ClusterHealth(alias="a", answers=True),
+    target=ClusterHealth(alias="b", answers=True),
+    ends={TP: 5},
+    stored={},
+    is_there=True,
+    is_driven=True,
+    now_ms=5_000,
+    host="h",
+)
+LASTING = {
+    "switch": Switch(
+        phase=FROZEN, kind="failover", decided_ms=5, by="me", places={TP: Place(1, 2)}, steps=(("freeze", 3),)
+    ).as_value(),
+    "fleet": {"lanes": 3},
+    "topic/a": {"source_id": str(NO_ID), "target": "x.a", "target_id": str(NO_ID), "starts": {"0": 5}},
+    "register": {"source": str(NO_ID), "target": str(NO_ID)},
+    "stop/a/0": resolve.stop_value(Stop(source=TP, code="GAP", message="m", hint="h", lost=(1, 2)), 5.0),
+    "gap/a/0/1": {"code": "GAP", "at": 5.0, "first": 1, "past": 2, "foreign": [[1, 2]]},
+    "decision/a/0/skip/1": {"choice": "skip", "at": 5.0, "first": 1, "past": 2, "foreign": []},
+    "wish/pause": {"flow": False, "topics": ["a"]},
+}
+PASSING = {
+    "lease": {"driver": "d", "count": 1, "since": 5, "host": "h", "pid": 7, "released": False},
+    "status/0": {
+        "driver": "d",
+        "order": "o",
+        "positions": [["a", 0, 1, 2]],
+        "records": 5,
+        "age": {"counts": [1], "sum": 2},
+    },
+    "driver": {
+        "driver": "d",
+        "lanes": [{"state": "s", "epochs": 1}],
+        "events": ["e"],
+        "groups": {"at": 1.0, "states": {}},
+    },
+    "wish/throttle": {"rate": 5, "topics": {"a": 5}},
+    "snapshot": {"topic_id": str(ID), "cuts": {"0": 1}, "positions": [["a", 0, 1]], "marks": [["a", 0, "m"]]},
+}
+
+
+@st.composite
+def bent(draw: st.DrawFn) -> tuple[str, bytes]:
+    """A good record with anything in the place of one of its fields, at any depth, or without it."""
+    key = draw(st.sampled_from([*LASTING, *PASSING]))
+    value = json.loads(json.dumps((LASTING | PASSING)[key]))
+    place, at = value, draw(st.sampled_from(list(value)))
+    while isinstance(place[at], list | dict) and place[at] and draw(st.booleans()):
+        place = place[at]
+        at = draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
+    if draw(st.booleans()):
+        place[at] = draw(jsons)
+    else:
+        del place[at]
+    return key, json.dumps(value).encode()
+
+
+@fuzz
+@given(damaged=bent())
+def test_a_control_record_is_sound_for_all_its_readers_or_a_start_is_refused(damaged: tuple[str, bytes]) -> None:
+    seen = History()
+    key, value = damaged
+    seen.feed([record(b"lease", json.dumps(PASSING["lease"]).encode()), record(key.encode(), value)])
+    view = seen.view
+    for read in (switch_of, resolve.stops, resolve.gaps, resolve.decisions, wishes.paused, wishes.throttled_topics):
+        read(view)
+    pictured(FLOW, seen, SCENERY)
+    _usable_cuts(view.values.get("snapshot"), ID, {0: 0})
+    is_lasting = key in LASTING
+    assert (key in view.damaged) == (is_lasting and key not in view.values)
+    if view.damaged:
+        with pytest.raises(TargetError) as refused:
+            control.refuse_damaged(FLOW, view)
+        assert refused.value.code == "CONTROL_DAMAGED"
+    view.apply(record(key.encode(), None))  # a person took it away
+    control.refuse_damaged(FLOW, view)
+
+
+@pytest.mark.parametrize("key", [*LASTING, *PASSING])
+def test_a_good_control_record_is_taken_as_it_is(key: str) -> None:
+    view = control.ControlView()
+    good = (LASTING | PASSING)[key]
+    view.apply(record(key.encode(), json.dumps(good).encode()))
+    assert view.values == {key: json.loads(json.dumps(good))}
+    assert not view.damaged
 
 
 @fuzz

@@ -29,7 +29,7 @@ class Log(Journal):
     async def beginning(self) -> int:
         return 0
 
-    async def end(self) -> int:
+    async def end(self, deadline_s: float = 20) -> int:
         return len(self.records)
 
     async def poll(self, start, wait_ms, purpose=""):

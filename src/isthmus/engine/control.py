@@ -18,7 +18,8 @@ Keys, all JSON values:
     snapshot              progress up to a cut, so that a start reads only the tail
 
 What must stay true: a claim's key is unique to its attempt, so that compaction can never remove the first
-claim of an order in favour of the second. Nothing here is needed to be exact: progress is in transactions.
+claim of an order in favour of the second. Nothing here is needed to be exact: progress is in transactions. A record
+that cannot be read (`shapes`) leaves what was known; where that is not enough to go on safely, a start is refused.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from isthmus.engine.shapes import is_sound
 from isthmus.errors import TargetError
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.journal import Appended, Journal
@@ -35,6 +37,9 @@ from isthmus.wire.records import Record
 LEASE_EVERY_S = 2.0
 LEASE_DEAD_AFTER_S = 7.0  # for a rival driver that wants to start
 DRIVER_GONE_AFTER_S = 15.0  # for a lane that hears nothing from its driver
+
+# What a start may not do without: who could write, what was copied and lost, where clients work.
+LASTING = ("fleet", "topic/", "register", "stop/", "gap/", "decision/", "wish/pause", "switch")
 
 TOPIC_SETTINGS = {
     "cleanup.policy": "compact",
@@ -56,8 +61,10 @@ def decode(record: Record) -> tuple[str, dict[str, Any] | None]:
         value = json.loads(record.value) if record.value is not None else None
     except (ValueError, RecursionError):  # no text, no JSON, or nested to make us fall over
         return "", None
-    is_sound = isinstance(value, dict) or record.value is None
-    return (key, value) if is_sound else ("", None)  # or `5` would be taken for a tombstone
+    if record.value is None:
+        return key, None
+    # Else `5` would be taken for a tombstone.
+    return (key, value) if isinstance(value, dict) and is_sound(key, value) else ("", None)
 
 
 def gap_key(source: TopicPartition, first: int | str) -> str:
@@ -70,6 +77,26 @@ def never_run(flow: Flow, hint: str) -> TargetError:
     return TargetError(f"flow {flow.name} has never run", where=where, hint=hint, code="NO_PROGRESS")
 
 
+def damage(flow: Flow, view: ControlView) -> TargetError | None:
+    """The reason why nobody may go by what is on record."""
+    if not view.damaged:
+        return None
+    key, offset = min(view.damaged.items(), key=lambda each: each[1])
+    more = f", nor can {len(view.damaged) - 1} others" if len(view.damaged) > 1 else ""
+    return TargetError(
+        f"the record {key!r} of the control topic cannot be read{more}: what it said is not known",
+        where=f"cluster {flow.target.alias}, topic {flow.control_topic}, offset {offset}",
+        hint="find out who wrote it, and write it anew as it was; one with this key and no value takes it away, and "
+        "what it said is forgotten then",
+        code="CONTROL_DAMAGED",
+    )
+
+
+def refuse_damaged(flow: Flow, view: ControlView) -> None:
+    if (error := damage(flow, view)) is not None:
+        raise error
+
+
 class ControlView:
     """The last value of every key, fed record by record; remembers when each was appended."""
 
@@ -77,9 +104,14 @@ class ControlView:
         self.values: dict[str, dict[str, Any]] = {}
         self.times_ms: dict[str, int] = {}
         self.troubles = 0  # how often a stop or a gap came or went: whoever counts them need not look more often
+        self.damaged: dict[str, int] = {}  # lasting records that cannot be read, and where they stand
 
     def apply(self, record: Record) -> str:
         key, value = decode(record)
+        if key:
+            self.damaged.pop(key, None)
+        elif (name := (record.key or b"").decode(errors="replace")).startswith(LASTING):
+            self.damaged[name] = record.offset
         self.troubles += key.startswith(("stop/", "gap/"))
         if value is None:
             self.values.pop(key, None)

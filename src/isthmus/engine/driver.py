@@ -17,6 +17,7 @@ from isthmus.engine.control import ControlView
 from isthmus.engine.dispatch import Dispatch
 from isthmus.engine.entrance import admit
 from isthmus.engine.fleet import Fleet
+from isthmus.engine.footing import Footing
 from isthmus.engine.forgotten import refuse_forgotten
 from isthmus.engine.internal import create_internal_topics
 from isthmus.engine.lease import Lease, rival
@@ -40,6 +41,11 @@ from isthmus.wire.journal import Journal
 
 _SNAPSHOT_EVERY_S = 60.0
 _RETRY_REFUSED_EVERY_S = 60.0
+_FORGOTTEN = (
+    "there is progress, and nothing else on record. If not of MirrorMaker 2, the control topic was deleted: stops, "
+    "gaps, decisions, pauses and a change of sides are forgotten, and topics are taken for what they are now"
+)
+_HEARD_WITHIN_S = 5.0  # then it is asked whether there is a control topic at all
 SHOWING = 0.05  # of a core, at most: a picture of very many partitions is drawn less often
 _RETRIED = frozenset({"TARGET_REFUSED", "SOURCE_REFUSED"})  # refusals that an operator may have lifted
 
@@ -83,6 +89,7 @@ class Driver:
         self.fleet = Fleet(self, runner, until_caught_up=until_caught_up)
         self.shifting = Shifting(self, room)
         self.steering = Steering(self, file)
+        self._footing = Footing(self, self._target)
 
     # -- the whole run -------------------------------------------------------------------------
 
@@ -147,6 +154,7 @@ class Driver:
         await admit(self._source, self._target, self.steering.allowed, self.dispatch.fence(), self.scene.note)
         await create_internal_topics(self._source, self._target, self.flow, self.scene.note)
         await self._read_control()
+        is_first = not self.view.values
         self._hear_switch()
         self._refuse_halt()
         self.steering.begin(until_caught_up=self._until_caught_up)
@@ -161,6 +169,8 @@ class Driver:
         await self.dispatch.fence_everyone(self.view, self.flow.lanes)
         await self.dispatch.ledger.open(self.view.values.get("snapshot"))
         await self.dispatch.ledger.advance()
+        if is_first and self.dispatch.ledger.positions:
+            self.scene.note(_FORGOTTEN)
         await self.dispatch.ledger.erase(self._forget)
         if self._forget and self.flow.keeps_index:
             await self._groups.index.erase(self._forget)
@@ -184,6 +194,8 @@ class Driver:
         start, self._cursor = await self.journal.beginning(), await self.journal.end()
         for record in await self.journal.read(start, self._cursor):
             self.view.apply(record)
+        control.refuse_damaged(self.flow, self.view)
+        self._footing.stand()
 
     # -- what is heard ---------------------------------------------------------------------------
 
@@ -191,6 +203,12 @@ class Driver:
         """What the control topic says by now; raises when the flow is not ours any more, or not to run."""
         await self._hear_control()
         self._refuse_halt()
+
+    async def hear_anew(self) -> None:
+        """Of a control topic that has been made again: from its beginning."""
+        self._cursor = 0
+        self.steering.begin_log()
+        await self.hear()
 
     def _hear_switch(self) -> None:
         self._halted = halted(self.flow, self.view)
@@ -217,7 +235,7 @@ class Driver:
         show_at = 0.0
         while True:
             try:
-                await self._hear_control()
+                await self._hear_control(_HEARD_WITHIN_S)
                 await self._keep_record()
                 if not self.fleet.stopping.is_set():
                     self.steering.obey_soon()
@@ -234,12 +252,20 @@ class Driver:
                     retry_at = time.monotonic() + _RETRY_REFUSED_EVERY_S
             except WireError as error:
                 self.scene.note(f"a cluster does not answer: {error}", once=True)
+                await self._look_for_ground()
             self._refuse_halt()
             if time.monotonic() >= show_at:
                 began = time.thread_time()
                 self.scene.show("stopping" if self.fleet.stopping.is_set() else "running")
                 show_at = time.monotonic() + (time.thread_time() - began) / SHOWING
             await asyncio.sleep(0.3)
+
+    async def _look_for_ground(self) -> None:
+        try:
+            if await self._footing.is_lost():
+                await self._footing.regain()
+        except (WireError, TargetError) as error:
+            self.scene.note(f"the control topic is not there: {error}", once=True)
 
     async def _keep_record(self) -> None:
         """Stops are on record for those who look from outside, and for the next start; so is how the run fares."""
@@ -281,8 +307,11 @@ class Driver:
             self.roster.revise(lanes)
             await self.fleet.publish_wants()
 
-    async def _hear_control(self) -> None:
-        end = await self.journal.end()
+    async def _hear_control(self, deadline_s: float = 20.0) -> None:
+        end = await self.journal.end(deadline_s)
+        if end < self._cursor:
+            await self._look_for_ground()
+            self._cursor = min(self._cursor, end)
         for record in await self.journal.read(self._cursor, end):
             key = self.view.apply(record)
             value = self.view.values.get(key, {})
@@ -293,7 +322,15 @@ class Driver:
             elif key.startswith("wish/"):
                 self.steering.seen(key, record.offset)
             elif key.startswith("status/") and value.get("driver") == self.lease.driver:
-                self.scene.lane_reported(int(key.partition("/")[2]), value)
-                if self.steering.allowed.grows:
+                is_sound = self.scene.lane_reported(int(key.partition("/")[2]), value)
+                if is_sound and self.steering.allowed.grows:
                     self.shifting.loads.heard(key, value, record.timestamp, self.flow.growth.after_seconds)
         self._cursor = max(self._cursor, end)
+        if self.view.damaged:
+            self._doubt_record()
+
+    def _doubt_record(self) -> None:
+        """What we know is in memory, so that most of it can wait; whether clients have changed sides cannot."""
+        if SWITCH in self.view.damaged:
+            control.refuse_damaged(self.flow, self.view)
+        self._note_once(str(control.damage(self.flow, self.view)))

@@ -55,7 +55,7 @@ class History:
             key = self.view.apply(record)
             self.newest_ms = max(self.newest_ms, record.timestamp)
             if key.startswith("status/") and key in self.view.values:
-                self._report(key, self.view.values[key], record.timestamp)
+                self._hear(key, self.view.values[key], record.timestamp)
         self._forget(self.newest_ms - _KEPT_MS)
 
     # -- what is asked ---------------------------------------------------------------------------
@@ -109,6 +109,12 @@ class History:
         return sum(each.records for each in recent) / seconds, sum(each.bytes for each in recent) / seconds
 
     # -- what is heard ---------------------------------------------------------------------------
+
+    def _hear(self, key: str, value: dict[str, Any], time_ms: int) -> None:
+        try:
+            self._report(key, value, time_ms)
+        except (KeyError, TypeError, ValueError):
+            del self.view.values[key]  # no lane wrote that; the next report tells
 
     def _report(self, key: str, value: dict[str, Any], time_ms: int) -> None:
         rows = value.get("positions", ())

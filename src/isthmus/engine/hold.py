@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 
-from isthmus.engine.control import ControlView, never_run
+from isthmus.engine.control import ControlView, never_run, refuse_damaged
 from isthmus.engine.control import write as write_control
 from isthmus.engine.fencing import Fence
 from isthmus.engine.lease import Lease
@@ -55,6 +55,7 @@ class Hold:
         for record in await self.journal.read(self._cursor, end):
             self.view.apply(record)
         self._cursor = max(self._cursor, end)
+        refuse_damaged(self.flow, self.view)
 
     @contextlib.asynccontextmanager
     async def held(self, hint: str, *, take_over: bool = False) -> AsyncIterator[None]:

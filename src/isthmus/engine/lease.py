@@ -42,6 +42,11 @@ class Lease:
     async def acquire(self, view: ControlView, *, take_over: bool) -> None:
         """Become the driver, or say who is. Waits at most until a silent lease counts as dead."""
         await self._refuse_living(view, take_over)
+        await self.renew()
+
+    async def renew(self) -> None:
+        """From this record on the flow is ours."""
+        self._since = -1
         self._since = (await self._write(released=False)).offset
 
     async def _refuse_living(self, view: ControlView, take_over: bool) -> None:

@@ -125,6 +125,8 @@ class Outlook:
         if self._cursor < 0:
             self._cursor = await self._journal.beginning()
         end = await self._journal.end()
+        if end < self._cursor:  # made anew: its driver has said again what lasts
+            self._history, self._cursor = History(), 0
         self._history.feed(await self._journal.read(self._cursor, end))
         self._cursor = max(self._cursor, end)
         self._skew_ms = max(self._skew_ms, self._history.newest_ms - _clock_ms())

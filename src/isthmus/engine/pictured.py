@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isthmus.engine import history
+from isthmus.engine.control import damage
 from isthmus.engine.history import History
 from isthmus.engine.orders import Stop
 from isthmus.engine.report import DRIVER
@@ -42,7 +43,8 @@ class Scenery:
 def pictured(flow: Flow, seen: History, scenery: Scenery) -> FlowHealth:
     view, now_ms = seen.view, scenery.now_ms
     lease, said = view.values.get("lease", {}), _said(seen)
-    ended = said.get("error") or {}
+    damaged = damage(flow, view)
+    ended = {"message": str(damaged), "code": damaged.code} if damaged else said.get("error") or {}
     records, size = seen.rates(now_ms) if scenery.is_driven else (0.0, 0.0)
     return FlowHealth(
         flow=flow.name,
@@ -51,7 +53,7 @@ def pictured(flow: Flow, seen: History, scenery: Scenery) -> FlowHealth:
         state=_state(seen, scenery),
         source=scenery.source,
         target=scenery.target,
-        driver=f"process {lease['pid']} on {lease['host']}" if lease.get("host") else "",
+        driver=f"process {lease.get('pid')} on {lease['host']}" if lease.get("host") else "",
         here=lease.get("host") == scenery.host,
         silent_s=history.lease_age_ms(view, now_ms) / 1000 if lease else None,
         heartbeat_age_s=None if scenery.beat_ms is None else max(0, now_ms - scenery.beat_ms) / 1000,

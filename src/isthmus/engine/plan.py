@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from isthmus.engine.abilities import Finding, lacking
-from isthmus.engine.control import ControlView
+from isthmus.engine.control import ControlView, refuse_damaged
 from isthmus.engine.internal import InternalTopic, internal_topics
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.orders import Stop
@@ -199,6 +199,7 @@ async def on_record(target: Client, flow: Flow) -> ControlView:
         journal = Journal(target, flow.control_topic)
         for record in await journal.read(await journal.beginning(), await journal.end()):
             view.apply(record)
+    refuse_damaged(flow, view)
     return view
 
 

@@ -149,12 +149,19 @@ class Scene:
             _, end = self._positions.get(assignment.source, (0, -1))
             self._positions[assignment.source] = (max(0, assignment.offset), end)
 
-    def lane_reported(self, number: int, value: dict[str, Any]) -> None:
-        if number >= len(self._lanes):
-            return
-        lane = self._lanes[number]
-        if value["order"] != lane.order:
-            return
+    def lane_reported(self, number: int, value: dict[str, Any]) -> bool:
+        """False: it cannot be read."""
+        lane = self._lanes[number] if number < len(self._lanes) else None
+        if lane is None or value.get("order") != lane.order:
+            return True  # of an order that is over
+        try:
+            self._take(number, lane, value)
+            return True
+        except (KeyError, TypeError, ValueError, IndexError):
+            self.note(f"lane {number}: a report in the control topic cannot be read; somebody else wrote it", once=True)
+            return False
+
+    def _take(self, number: int, lane: _LaneScene, value: dict[str, Any]) -> None:
         lane.host, lane.pid = value["host"], value["pid"]
         lane.now = Done(value["records"], value["bytes"], value["transactions"], value["dead_letters"])
         for topic, partition, position, end in value["positions"]:

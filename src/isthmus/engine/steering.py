@@ -86,6 +86,11 @@ class Steering:
         if self.paused != wishes.Paused():
             self._driver.scene.note(f"paused: {self.paused.told()}; `isthmus resume` lets it go on")
 
+    def begin_log(self) -> None:
+        """Offsets of wishes are those of another log from here on; decisions on their way are gone with the old one."""
+        self._wished_at = self._settings_at = self._steered_at = self._done_at = -1
+        self._resolves.clear()
+
     def obey_soon(self) -> None:
         """Carry out wishes that were seen since the last time; beside the driver's standing work, not in its way."""
         if self._wished_at > self._done_at and (self._obeying is None or self._obeying.done()):

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from isthmus.engine.control import ControlView
+from isthmus.engine.shapes import PHASES
 from isthmus.errors import RivalError
 from isthmus.model import Flow, TopicPartition
 
 SWITCH = "switch"  # key in the control topic
-DRAINING, FROZEN, SWITCHED = "draining", "frozen", "switched"
-RETURNING, RETURNED = "returning", "returned"
+DRAINING, FROZEN, SWITCHED, RETURNING, RETURNED = PHASES
 _HALTED = frozenset({FROZEN, SWITCHED, RETURNING})
 
 

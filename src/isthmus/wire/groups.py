@@ -38,6 +38,7 @@ class Committed(NamedTuple):
 
 
 Offsets = Mapping[TopicPartition, Committed]
+_Answered = tuple[str, int, Iterable[Answer]]  # a group, its error code, its topics
 
 
 async def list_groups(client: Client, protocols: Collection[str] = CONSUMERS) -> dict[str, str]:
@@ -58,30 +59,37 @@ async def list_groups(client: Client, protocols: Collection[str] = CONSUMERS) ->
     return groups
 
 
-async def committed_offsets(client: Client, groups: Iterable[str]) -> dict[str, Offsets]:
-    """What each of these groups has committed. A group that moves to another broker just now is left out."""
+async def committed_offsets(
+    client: Client, groups: Iterable[str], refused: dict[str, int] | None = None
+) -> dict[str, Offsets]:
+    """What each of these groups has committed. One that cannot be told of now (it moves to another broker, say) is left
+    out, and `refused` has its code."""
     found: dict[str, Offsets] = {}
-    for node, names in (await _coordinators(client, sorted(groups))).items():
+    unread: dict[str, int] = {} if refused is None else refused
+    for node, names in (await _coordinators(client, sorted(groups), unread)).items():
         link = await client.link(node)
-        if link.offer.best(OffsetFetchRequest.API_KEY, 9, 8) < 0:
-            for name in names:
-                found |= await _fetch_one(client, node, name)
-            continue
-        for at in range(0, len(names), _GROUPS_AT_ONCE):
-            found |= await _fetch_many(client, node, names[at : at + _GROUPS_AT_ONCE])
+        many = link.offer.best(OffsetFetchRequest.API_KEY, 9, 8) >= 0
+        for at in range(0, len(names), _GROUPS_AT_ONCE if many else 1):
+            some = names[at : at + _GROUPS_AT_ONCE] if many else names[at : at + 1]
+            for name, code, topics in await (_fetch_many if many else _fetch_one)(client, node, some):
+                if code:
+                    unread[name] = code
+                else:
+                    found[name] = _offsets(topics)
     return found
 
 
-async def _fetch_many(client: Client, node: int, names: Sequence[str]) -> dict[str, Offsets]:
+async def _fetch_many(client: Client, node: int, names: Sequence[str]) -> list[_Answered]:
     kind = OffsetFetchRequest.OffsetFetchRequestGroup
     wanted = [kind(group_id=name, member_id=None, member_epoch=-1, topics=None) for name in names]
     answer = await client.call(node, OffsetFetchRequest(groups=wanted, require_stable=False), 9, floor=8)
-    return {group.group_id: _offsets(group.topics) for group in answer.groups if not group.error_code}
+    return [(group.group_id, group.error_code, group.topics) for group in answer.groups]
 
 
-async def _fetch_one(client: Client, node: int, name: str) -> dict[str, Offsets]:
-    answer = await client.call(node, OffsetFetchRequest(group_id=name, topics=None, require_stable=False), 7, floor=2)
-    return {} if answer.error_code else {name: _offsets(answer.topics)}
+async def _fetch_one(client: Client, node: int, names: Sequence[str]) -> list[_Answered]:
+    message = OffsetFetchRequest(group_id=names[0], topics=None, require_stable=False)
+    answer = await client.call(node, message, 7, floor=2)
+    return [(names[0], answer.error_code, answer.topics)]
 
 
 def _offsets(topics: Iterable[Answer]) -> Offsets:

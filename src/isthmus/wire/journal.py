@@ -24,6 +24,7 @@ from isthmus.wire.records import Record, decode_records, encode_records, plain_b
 _NOBODY = Stamp(-1, -1, -1)
 _LARGE = 256 << 10
 _GZIP = 1
+_PATIENCE_S = 30.0
 
 
 class Appended(NamedTuple):
@@ -64,8 +65,8 @@ class Journal:
             raise BrokerRefused("brokers before 0.11 cannot be written to", where=self._client.cluster.alias)
         return landed(await send_parcels(link, version, None, [parcel], 15_000), [parcel])[0]
 
-    async def end(self) -> int:
-        return await self._edge(LATEST)
+    async def end(self, deadline_s: float = 20) -> int:
+        return await self._edge(LATEST, deadline_s)
 
     async def beginning(self) -> int:
         return await self._edge(EARLIEST)
@@ -86,9 +87,10 @@ class Journal:
 
     async def read(self, start: int, end: int) -> list[Record]:
         """All records in [start, end); retries while leaders move."""
-        until = time.monotonic() + 30
+        until = time.monotonic() + _PATIENCE_S
         records: list[Record] = []
         while start < end:
+            before = start
             try:
                 found, start = await self.poll(start, 100)
             except BrokerUnreachable:
@@ -96,17 +98,22 @@ class Journal:
                     raise
                 await self._heal(f"Fetch of {self._tp}", codes.NETWORK_EXCEPTION, until)
                 continue
+            if start > before:
+                until = time.monotonic() + _PATIENCE_S
+            elif time.monotonic() > until:  # made anew, or cut short, since its end was asked for
+                raise BrokerUnreachable(f"{self._tp} has no offset {start}", where=self._client.cluster.alias)
             records.extend(record for record in found if record.offset < end)
         return records
 
     async def poll(self, start: int, wait_ms: int, purpose: str = "journal-read") -> tuple[list[Record], int]:
-        """Records from `start` on that are there within `wait_ms`, and the next offset to ask for."""
+        """Records from `start` on that are there within `wait_ms`, and the next offset to ask for: a lower one when the
+        log has become shorter."""
         node = await self._leader()
         want = Want(self._tp, self._client.topic_id(self._tp.topic), start)
         limits = Limits(wait_ms=wait_ms, isolation=READ_UNCOMMITTED)
         answer = (await fetch(self._client, node, [want], limits, purpose))[0]
         if answer.error == codes.OFFSET_OUT_OF_RANGE:
-            return [], max(start, await self.beginning())
+            return [], min(max(start, await self.beginning()), await self.end())
         if answer.error != codes.NONE:
             await self._heal(f"Fetch of {self._tp}", answer.error, time.monotonic() + 30)
             return [], start

@@ -30,6 +30,7 @@ _SYNCS_EVERY_S = 10.0  # nobody reads them while we run; a MirrorMaker 2 that ta
 _PAIRS_AT_ONCE = 1_000
 _PATIENCE_S = 10.0
 _LAST_ROUND_S = 30.0
+_TRIES = 10  # to read every group, when clients change sides: one that moves to another broker is back in seconds
 _IDLE_SHARE = 4  # rounds that take long become rarer: at most a fifth of the time
 
 Place = tuple[str, TopicPartition]  # a group and a partition of the target
@@ -106,7 +107,10 @@ class GroupKeeper:
             self.latest = replace(self.latest, error=str(error))
             self._tell(f"consumer groups are not taken along: {error}")
         else:
-            self.latest = _told(standings, time.monotonic() - began)
+            unread = str(self._unread() or "")
+            self.latest = replace(_told(standings, time.monotonic() - began), error=unread)
+            if unread:
+                self._tell(f"consumer groups: {unread}; asked again in the next round")
 
     def published(self) -> Mapping[Place, tuple[int, int]]:
         """Upstream and downstream offset of every checkpoint."""
@@ -114,7 +118,27 @@ class GroupKeeper:
 
     async def settle(self) -> list[Standing]:
         """For a change of sides: everything is written now, and what a cluster refuses is raised."""
-        return await self._round(last=True)
+        standings = await self._round(last=True)
+        for _ in range(_TRIES):
+            if not self._translator.unread:
+                break
+            await asyncio.sleep(1.0)
+            standings = await self._round(last=True)
+        if error := self._unread():
+            raise error
+        return standings
+
+    def _unread(self) -> BrokerUnreachable | None:
+        """Most often a group moves to another broker; the next round has it."""
+        if not (unread := self._translator.unread):
+            return None
+        group, code = min(unread.items())
+        more = f" and {len(unread) - 1} more groups" if len(unread) > 1 else ""
+        return BrokerUnreachable(
+            f"offsets of group {group}{more} could not be read: {codes.name(code)}",
+            where=f"cluster {self._source.cluster.alias}",
+            hint=codes.advice(code, "DESCRIBE on the group"),
+        )
 
     async def _round(self, last: bool) -> list[Standing]:
         kept = self.flow.mm2_topics

@@ -63,6 +63,7 @@ class Translator:
     ) -> None:
         self.log_starts: dict[TopicPartition, int] = {}
         self.elsewhere: dict[str, list[str]] = {}  # topics that a group reads and the flow does not carry
+        self.unread: dict[str, int] = {}  # groups whose offsets the source did not tell in the last round, and why
         self._repairs = repairs
         self._source = source
         self._target = target
@@ -77,7 +78,8 @@ class Translator:
         wanted = GroupFilter(flow.groups.include, flow.groups.exclude)
         names = [name for name in await list_groups(self._source) if wanted.matches(name)]
         remotes = self._remotes()
-        stored = await committed_offsets(self._source, names)
+        self.unread = {}
+        stored = await committed_offsets(self._source, names, self.unread)
         self.elsewhere = {
             group: topics
             for group, offsets in stored.items()
