@@ -139,10 +139,16 @@ def _simulate(known: Constants, output: Output) -> None:
     if output is Output.json:
         typer.echo(json.dumps([step.as_json() for step in steps], indent=2))
         return
-    table = Table(title="What breaks first")
-    for name in COLUMNS:
-        table.add_column(name, justify="right")
-    table.add_column("beyond a bound")
+    console = Console()
+    table = Table(title="What breaks first", box=None, pad_edge=False, title_justify="left")
+    table.add_column(COLUMNS[0], no_wrap=True)
+    rows = list(zip(COLUMNS, *(step.cells() for step in steps), strict=True))
+    for cell in rows[0][1:]:
+        table.add_column(cell, justify="right", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*row)
+    console.print(table)
     for step in steps:
-        table.add_row(*step.cells(), "; ".join(step.broken) or "-")
-    Console().print(table)
+        rate, partitions, flows = step.cells()[:3]
+        for what in step.broken:
+            console.print(f"  {rate} GB/s, {partitions} partitions, {flows} flow: {what}", highlight=False)
