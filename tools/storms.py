@@ -50,7 +50,7 @@ def _told(storm: Storm) -> str:
         f"{len(storm['kinds'])} kinds, "
         f"{storm['starts']} starts of the program. Both sides compared at the end: {storm['records']:,} records, "
         f"{storm['lost']} lost, {storm['duplicated']} duplicated, {storm['reordered']} reordered, {storm['altered']} "
-        f"altered.{wrong} {_held(uses)}"
+        f"altered{', no transaction left open' if storm['proven'] else ''}.{wrong} {_held(uses)}"
     )
 
 

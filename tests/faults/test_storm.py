@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.integration.command import isthmus
+from confluent_kafka import Producer
+from tests.integration.command import fill, isthmus, unique
+
+from isthmus.lab import Lab
+from isthmus.torture.tools import open_transactions
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -26,3 +30,16 @@ def test_a_short_storm_loses_doubles_and_moves_nothing() -> None:
     assert (found["lost"], found["duplicated"], found["reordered"], found["altered"]) == (0, 0, 0, 0)
     assert found["reader"] == {"missing": 0, "again": 0}
     assert found["records"] > 1_000
+
+
+def test_a_transaction_that_was_left_open_is_found_by_kafkas_own_tool(lab: Lab) -> None:
+    topic, name = unique("t-"), unique("left-")
+    fill(lab["west"], topic, 1, 1)
+    producer = Producer({"bootstrap.servers": lab["west"].bootstrap, "transactional.id": name, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(30)
+    assert open_transactions(lab["west"].bootstrap, "left-") == [name]
+    producer.abort_transaction(30)
+    assert open_transactions(lab["west"].bootstrap, "left-") == []

@@ -44,5 +44,8 @@ class Ground(Protocol):
     def __getitem__(self, side: str) -> LabCluster:
         """Brokers that may be laid hands on; MachineError where they are not ours."""
 
+    def open_transactions(self) -> list[str]:
+        """Transactional ids of the flow that have left one open on the target, where that can be asked."""
+
     def set_password(self, side: str, password: str = "") -> None:
         """The program's own again, or another; MachineError where logins are not ours."""

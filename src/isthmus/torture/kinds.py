@@ -28,19 +28,19 @@ from confluent_kafka.admin import (
 
 from isthmus.errors import MachineError
 from isthmus.lab import admin
-from isthmus.lab.brokers import java_command
-from isthmus.lab.jars import KAFKA
 from isthmus.lab.network import Weather
 from isthmus.torture import bystander
 from isthmus.torture.load import patiently
 from isthmus.torture.scene import Kind, Scene
 from isthmus.torture.stage import BROKERS, EAST, PLAIN, TOPICS, TRANSACTION_S, TUNNEL, USER, WEST
+from isthmus.torture.tools import tool
 
 _SIDES = {"source": EAST, "target": WEST}
 _FOUND_S = 60.0
 _TOOL_S = 60.0
 _ENDED_S = 60.0
 _TRANSACTIONS = "__transaction_state"
+_CONTROL = f"mm2-isthmus.{EAST}.internal"
 _OTHER_LANE = sum(TOPICS.values()) // 2  # of two lanes
 
 
@@ -185,9 +185,9 @@ def _place(scene: Scene, side: str, replicas: int) -> None:
     file = scene.stage.folder / f"move-{side}.json"
     file.write_text(json.dumps({"version": 1, "partitions": places}))
     words = "--bootstrap-server", cluster.bootstrap, "--reassignment-json-file", str(file), "--execute"
-    _tool("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *words)
+    tool("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *words)
     election = "--bootstrap-server", cluster.bootstrap, "--election-type", "preferred", "--all-topic-partitions"
-    _tool("org.apache.kafka.tools.LeaderElectionCommand", *election)
+    tool("org.apache.kafka.tools.LeaderElectionCommand", *election)
 
 
 def _limited(scene: Scene, side: str, quota: str) -> Iterator[None]:
@@ -200,19 +200,24 @@ def _limited(scene: Scene, side: str, quota: str) -> Iterator[None]:
         "clients",
         "--entity-default",
     ]
-    _tool("kafka.admin.ConfigCommand", *words, "--add-config", f"{quota}=40000")
+    tool("kafka.admin.ConfigCommand", *words, "--add-config", f"{quota}=40000")
     try:
         yield
     finally:
-        _tool("kafka.admin.ConfigCommand", *words, "--delete-config", quota)
+        tool("kafka.admin.ConfigCommand", *words, "--delete-config", quota)
 
 
-def _tool(name: str, *words: str) -> None:
-    """One of Kafka's own."""
-    command = java_command(KAFKA, name, *words, heap_mb=128, flags=("-XX:TieredStopAtLevel=1",), tools=True)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_S, check=False)  # noqa: S603 - Kafka's
-    if done.returncode:
-        raise MachineError(f"{name}: {(done.stderr or done.stdout).strip()[-400:]}", code="TORTURE")
+def _forgotten(scene: Scene) -> Iterator[None]:
+    """By somebody who tidies up. It has to be there again by itself, before anything else happens."""
+    asked = admin.client(scene.stage[WEST].bootstrap)
+
+    def is_back() -> bool:
+        return _CONTROL in asked.list_topics(timeout=_TOOL_S).topics
+
+    admin.delete(scene.stage[WEST].bootstrap, _CONTROL)
+    yield
+    if not patiently(is_back, _FOUND_S):
+        raise MachineError(f"{_CONTROL} was deleted, and nobody makes it anew:\n{scene.program.tail()}", code="TORTURE")
 
 
 # --- who may do what ---------------------------------------------------------------------------
@@ -326,7 +331,8 @@ def kinds(*, tunnel: bool = True) -> tuple[Kind, ...]:
         Kind(name="target's coordinator halted", deed=_coordinator_halted, hold_s=1.5 * TRANSACTION_S, outage=True),
     ]
     sides = [kind for word, side in _SIDES.items() for kind in _of_side(word, side)]
-    found = [*_of_program(), *coordinator, *_of_rights(), *sides, *bystander.kinds(), *_of_tunnel()]
+    control = Kind(name="target: control topic deleted", deed=_forgotten, hold_s=2.0)
+    found = [*_of_program(), *coordinator, control, *_of_rights(), *sides, *bystander.kinds(), *_of_tunnel()]
     return tuple(kind for kind in found if tunnel or not kind.needs_tunnel)
 
 

@@ -19,6 +19,7 @@ from isthmus.lab.brokers import HOST, Listener, free_ports
 from isthmus.lab.network import Door, Network, Weather
 from isthmus.lab.reach import Reach
 from isthmus.torture.kept import Kept
+from isthmus.torture.tools import open_transactions
 from isthmus.tunnel.secret import new_secret
 
 EAST, WEST = "east", "west"
@@ -129,6 +130,9 @@ class Stage:
 
     def reach(self, side: str) -> Reach:
         return self[side].bootstrap
+
+    def open_transactions(self) -> list[str]:
+        return open_transactions(self[WEST].bootstrap, f"isthmus.{EAST}.")
 
     def set_password(self, side: str, password: str = "") -> None:
         """The program's own again, or another."""

@@ -142,6 +142,9 @@ class Staging:
     def __getitem__(self, side: str) -> LabCluster:
         raise MachineError("these brokers are somebody's: nobody lays hands on them", where=side, code="TORTURE")
 
+    def open_transactions(self) -> list[str]:
+        return []  # somebody else's cluster: its transactions are not ours to list
+
     def set_password(self, side: str, password: str = "") -> None:
         raise MachineError("these logins are somebody's: nobody changes them", where=side, code="TORTURE")
 

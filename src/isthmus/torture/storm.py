@@ -86,6 +86,8 @@ class Storm:
             self._reader.stop()
         if code:
             self._trouble.append(f"the program ended with status {code}:\n{program.tail()}")
+        if left := self._stage.open_transactions():
+            self._trouble.append(f"transactions were left open on the target: {', '.join(left)}")
         return self._outcome(verdicts, program.starts)
 
     def _blow(self, program: Program) -> None:
