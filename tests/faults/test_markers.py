@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import socket
 import struct
 import time
@@ -52,6 +53,35 @@ def test_i2_of_two_committed_positions_the_later_one_in_the_log_counts(lab: Lab,
             await ledger.open(None)
             await ledger.advance()
             return ledger.positions
+
+    assert asyncio.run(crossing()) == _as_librdkafka_reads(lab, flow) == {TopicPartition("t", 0): 300}
+
+
+@pytest.mark.parametrize("early", [(), (0,), (1,), (2,), (0, 2), (1, 2)], ids=str)
+def test_r6_what_is_decided_after_a_snapshot_is_read_by_whoever_begins_at_it(lab: Lab, early: tuple[int, ...]) -> None:
+    """`early`: transactions that are decided before the snapshot; all others are after it."""
+    flow = flow_between(lab, "t", alias=f"a{uuid.uuid4().hex[:8]}")
+    lab["west"].create_topic(flow.progress_topic, partitions=1)
+    host, port = lab["west"].bootstrap.split(",")[0].rsplit(":", 1)
+
+    async def crossing() -> dict[TopicPartition, int]:
+        client = Client(flow.target)
+        await client.start()
+        with contextlib.closing(client):
+            await client.refresh([flow.progress_topic])
+            writers = [await _transaction(client, flow, turn) for turn in range(3)]
+            found = Ledger(client, flow.progress_topic, flow.source.alias, CONNECTOR)
+            for turn in early:
+                _write_marker((host, int(port)), flow.progress_topic, writers[turn])
+            await found.open(None)
+            await found.advance()
+            snapshot = found.snapshot()
+            for turn in {0, 1, 2} - set(early):
+                _write_marker((host, int(port)), flow.progress_topic, writers[turn])
+            found = Ledger(client, flow.progress_topic, flow.source.alias, CONNECTOR)
+            await found.open(json.loads(json.dumps(snapshot)))
+            await found.advance()
+            return found.positions
 
     assert asyncio.run(crossing()) == _as_librdkafka_reads(lab, flow) == {TopicPartition("t", 0): 300}
 

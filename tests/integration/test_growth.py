@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import uuid
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -75,6 +76,7 @@ def test_positions_of_very_many_partitions_fit_into_a_record_of_the_control_topi
     """More than a topic takes uncompressed: 1 MB, by default."""
     topic = pair.topic("control")
     positions = [[f"orders.{number % 100:04d}", number // 100, number * 7_919 % 10**9] for number in range(60_000)]
+    snapshot = {"topic_id": str(uuid.uuid4()), "cuts": {"0": 5}, "positions": positions}
 
     async def kept() -> Record:
         client = Client(Cluster(alias="east", bootstrap=tuple(pair.source.bootstrap.split(","))))
@@ -82,7 +84,7 @@ def test_positions_of_very_many_partitions_fit_into_a_record_of_the_control_topi
             await client.start()
             await client.refresh([topic])
             journal = Journal(client, topic)
-            await control.write(journal, {"snapshot": {"positions": positions}})
+            await control.write(journal, {"snapshot": snapshot})
             (record,) = await journal.read(0, await journal.end())
             return record
         finally:
@@ -90,5 +92,5 @@ def test_positions_of_very_many_partitions_fit_into_a_record_of_the_control_topi
 
     record = asyncio.run(kept())
     assert len(record.value or b"") > 1_500_000
-    assert control.decode(record) == ("snapshot", {"positions": positions})
+    assert control.decode(record) == ("snapshot", snapshot)
     assert [value for _, _, value in read(pair.source.bootstrap, topic)] == [record.value], "by another reader, too"
