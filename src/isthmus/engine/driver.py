@@ -262,10 +262,11 @@ class Driver:
 
     async def _look_for_ground(self) -> None:
         try:
-            if await self._footing.is_lost():
-                await self._footing.regain()
-        except (WireError, TargetError) as error:
-            self.scene.note(f"the control topic is not there: {error}", once=True)
+            await self._footing.regain_if_lost()
+        except WireError:
+            return  # the cluster does not answer, which is told
+        except TargetError as error:
+            self.scene.note(f"the control topic is gone, and cannot be made again: {error}", once=True)
 
     async def _keep_record(self) -> None:
         """Stops are on record for those who look from outside, and for the next start; so is how the run fares."""
@@ -312,6 +313,7 @@ class Driver:
         if end < self._cursor:
             await self._look_for_ground()
             self._cursor = min(self._cursor, end)
+        known = set(self.view.damaged)
         for record in await self.journal.read(self._cursor, end):
             key = self.view.apply(record)
             value = self.view.values.get(key, {})
@@ -326,11 +328,8 @@ class Driver:
                 if is_sound and self.steering.allowed.grows:
                     self.shifting.loads.heard(key, value, record.timestamp, self.flow.growth.after_seconds)
         self._cursor = max(self._cursor, end)
-        if self.view.damaged:
-            self._doubt_record()
-
-    def _doubt_record(self) -> None:
-        """What we know is in memory, so that most of it can wait; whether clients have changed sides cannot."""
+        # What we know is in memory, so that most damage can wait; whether clients have changed sides cannot.
         if SWITCH in self.view.damaged:
             control.refuse_damaged(self.flow, self.view)
-        self._note_once(str(control.damage(self.flow, self.view)))
+        if self.view.damaged.keys() - known:
+            self._note_once(str(control.damage(self.flow, self.view)))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.engine import control
 from isthmus.engine.internal import create_needed, internal_topics
+from isthmus.engine.wishes import THROTTLE
 from isthmus.errors import TargetError
 from isthmus.model import NO_ID
 
@@ -32,12 +33,18 @@ class Footing:
         self._target = target
         self._topic = driver.flow.control_topic
         self._id = NO_ID
+        self._lock = asyncio.Lock()  # several tasks hear the topic
 
     def stand(self) -> None:
         """On the topic that is there now."""
         self._id = self._target.topic_id(self._topic)
 
-    async def is_lost(self) -> bool:
+    async def regain_if_lost(self) -> None:
+        async with self._lock:
+            if await self._is_lost():
+                await self._regain()
+
+    async def _is_lost(self) -> bool:
         """Whether it is another one, or none."""
         for look in range(_LOOKS):
             await asyncio.sleep(_PAUSE_S if look else 0)
@@ -46,7 +53,7 @@ class Footing:
                 return NO_ID not in (seen := self._target.topic_id(self._topic), self._id) and seen != self._id
         return True
 
-    async def regain(self) -> None:
+    async def _regain(self) -> None:
         """Make it again, hear what is in it, and put what we know on record. May be repeated."""
         driver = self._driver
         wanted = [each.topic for each in internal_topics(driver.flow) if each.topic.name == self._topic]
@@ -63,5 +70,6 @@ class Footing:
 
     def _remembered(self) -> dict[str, dict[str, Any]]:
         driver = self._driver
-        lasting = {key: value for key, value in driver.view.values.items() if key.startswith(control.LASTING)}
+        kept = (*control.LASTING, THROTTLE)
+        lasting = {key: value for key, value in driver.view.values.items() if key.startswith(kept)}
         return lasting | {"snapshot": driver.dispatch.ledger.snapshot()}

@@ -86,6 +86,11 @@ def _positions(value: Any) -> bool:
         return False
 
 
+def _place(value: Any) -> bool:
+    """Of a partition at a freeze: its number, both offsets, and what may be known besides."""
+    return isinstance(value, list) and 3 <= len(value) <= 5 and all(map(_whole, value))
+
+
 class _Form(NamedTuple):
     known: Mapping[str, Shape]
     needed: tuple[str, ...] = ()
@@ -135,7 +140,7 @@ _FORMS = {
             "kind": _text,
             "decided_ms": _whole,
             "by": _text,
-            "places": _by_name(_several(_row(_whole, _whole, _whole, _whole, _whole))),
+            "places": _by_name(_several(_place)),
             "steps": _several(_row(_text, _whole)),
             "never_crossed": _text,
             "fenced": _flag,
