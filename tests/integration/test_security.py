@@ -17,7 +17,8 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.crossing import Crossing, cross
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from tests.crossing import QUICK, Crossing, cross
 from tests.integration.command import Running, Writing, committed, fill, topics_of, unique, wait_for
 from tests.integration.framed import by_librdkafka, in_columns_by
 from tests.integration.secured import MODULES, RECORDS, Place, holding, keeping_what_is_removed
@@ -211,6 +212,38 @@ def test_stores_that_are_replaced_on_disk_count_from_the_next_connection_on(plac
     started(cluster)
     key.write_bytes(key.read_bytes()[:100])
     assert refused(cluster).code == "STORE"
+
+
+def use_store(place: Place, name: str) -> None:
+    """The listener TLS shows another certificate to whoever connects from now on; connections that live are let be."""
+    entry = ConfigEntry("listener.name.tls.ssl.keystore.location", str(place.doors.folder / name))
+    entry.incremental_operation = AlterConfigOpType.SET
+    broker = ConfigResource(ConfigResource.Type.BROKER, str(place.cluster.brokers[0]), incremental_configs=[entry])
+    asked = AdminClient({"bootstrap.servers": place.cluster.bootstrap, "log_level": 0})
+    asked.incremental_alter_configs([broker])[broker].result(30)
+
+
+def test_a_certificate_that_expires_under_a_running_flow_is_named_and_a_new_one_is_taken_up(place: Place) -> None:
+    topic = unique("expiring-")
+    place.cluster.create_topic(topic, 2)
+    flow = replace(
+        place.flow("TLS", security_protocol="SSL", **place.trust()),
+        target=place.reach("PLAINTEXT", "near"),
+        topics=Topics(include=(topic,)),
+        tuning=replace(QUICK, epoch_seconds=0.5),
+    )
+    with Crossing(flow) as crossing, Writing(place.cluster.bootstrap, topic, 2, per_second=200) as writing:
+        crossing.until(lambda status: status.records > 0)
+        use_store(place, "expired.p12")
+        try:
+            crossing.until(lambda status: any("certificate has expired" in event for event in status.events))
+        finally:
+            use_store(place, "broker.p12")
+        before = writing.produced
+        crossing.until(lambda status: status.records > before + RECORDS)
+        writing.__exit__(None, None, None)
+        crossing.until_copied(writing.produced)
+    place.prove(flow, topic)
 
 
 # --- what is refused --------------------------------------------------------------------------
