@@ -186,8 +186,20 @@ def _place(scene: Scene, side: str, replicas: int) -> None:
     file.write_text(json.dumps({"version": 1, "partitions": places}))
     words = "--bootstrap-server", cluster.bootstrap, "--reassignment-json-file", str(file), "--execute"
     tool("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *words)
-    election = "--bootstrap-server", cluster.bootstrap, "--election-type", "preferred", "--all-topic-partitions"
-    tool("org.apache.kafka.tools.LeaderElectionCommand", *election)
+    if not patiently(lambda: _elected(cluster.bootstrap), _FOUND_S):
+        raise MachineError(f"replicas of {cluster.name} are not filled in {_FOUND_S:.0f} s", code="TORTURE")
+
+
+def _elected(bootstrap: str) -> bool:
+    """Whether the first replica of each partition leads; one that is still being filled cannot."""
+    words = "--bootstrap-server", bootstrap, "--election-type", "preferred", "--all-topic-partitions"
+    try:
+        tool("org.apache.kafka.tools.LeaderElectionCommand", *words)
+    except MachineError as error:
+        if "PreferredLeaderNotAvailable" in error.message:
+            return False
+        raise
+    return True
 
 
 def _limited(scene: Scene, side: str, quota: str) -> Iterator[None]:
