@@ -43,7 +43,9 @@ def _lines(storms: Sequence[Storm]) -> Iterator[str]:
 
 def _told(storm: Storm) -> str:
     machine, uses = storm["machine"], storm["uses"]
-    wrong = "" if storm["proven"] else f" **Not proven: {'; '.join(storm['faults'])}.**"
+    wrong = (
+        "" if storm["proven"] else f" **Not proven: {'; '.join(each.splitlines()[0] for each in storm['faults'])}.**"
+    )
     return (
         f"`isthmus torture` {machine['time']}, seed {storm['seed']}, {storm['seconds'] / 60:.0f} minutes on "
         f"{machine['cores']} cores, Kafka {machine['kafka']}: {storm['injected']} faults of "

@@ -13,7 +13,6 @@ change it is left to others.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import struct
 import threading
@@ -74,7 +73,7 @@ class Door:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, ends: list[Any]) -> None:
         passed = 0
         reading = asyncio.create_task(source.read(_AT_ONCE))
-        with contextlib.suppress(OSError):
+        try:
             while not self.weather.cut:
                 done, _ = await asyncio.wait([reading], timeout=_LOOK_S)
                 if not done or self.weather.silent:
@@ -87,7 +86,10 @@ class Door:
                 if 0 < self.weather.reset_after < passed:
                     return _reset(ends)
                 reading = asyncio.create_task(source.read(_AT_ONCE))
-        reading.cancel()
+        except OSError:
+            return
+        finally:
+            reading.cancel()
 
     async def _pass_on(self, some: bytes, sink: asyncio.StreamWriter) -> None:
         at = 0
