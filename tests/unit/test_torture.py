@@ -20,7 +20,7 @@ from isthmus.lab.network import Door, Network, Weather
 from isthmus.lab.oracle import Verdict
 from isthmus.torture.kinds import kinds
 from isthmus.torture.load import Reader, TransactionalWriter, Writer
-from isthmus.torture.outcome import Blow, Outcome, as_json, wrongs
+from isthmus.torture.outcome import Blow, Outcome, Silence, as_json, wrongs
 from isthmus.torture.storm import schedule
 
 
@@ -175,10 +175,21 @@ def test_silences_are_the_longest_of_each_partition_and_one_that_lasts_still_cou
     time.sleep(0.05)
     reader._note(("t", 0), b"0 0 1 ...", 0)
     (first,) = silences.longest()
-    assert 0.05 <= first < 5
-    time.sleep(first + 0.1)
+    assert 0.05 <= first.seconds < 5
+    time.sleep(first.seconds + 0.1)
     (second,) = silences.longest()
-    assert second >= first + 0.1
+    assert second.seconds >= first.seconds + 0.1
+    assert second.until > first.until
+    assert f"{second.seconds:.1f} s (t-0 until " in str(second)
+
+
+def test_a_silence_counts_from_when_something_was_sent() -> None:
+    reader = read()
+    silences = reader.listen()
+    time.sleep(0.3)
+    reader._note(("t", 0), b"0 0 %d ..." % time.monotonic_ns(), 0)
+    (found,) = silences.longest()
+    assert found.seconds < 0.3
 
 
 def test_any_difference_makes_a_storm_unproven() -> None:
@@ -190,7 +201,7 @@ def test_any_difference_makes_a_storm_unproven() -> None:
 
 def test_the_figures_of_a_kind_are_put_together() -> None:
     blows = tuple(
-        Blow(kind="k", at=n, recovered_s=n, silences_s=(n / 4, n / 2, n, n), others=2, records=2)
+        Blow(kind="k", at=n, recovered_s=n, silences=tuple(map(Silence, (n / 4, n / 2, n))), others=2, records=2)
         for n in (1.0, 5.0, 3.0)
     )
     storm = Outcome(seed=1, seconds=2, blows=blows, verdicts=(), missing=0, again=0, starts=1, uses=(), faults=())
@@ -205,6 +216,7 @@ def test_the_figures_of_a_kind_are_put_together() -> None:
             "median_seconds": 3.0,
             "worst_seconds": 5.0,
             "others_seconds": 1.5,
+            "others_worst_seconds": 2.5,
         }
     ]
     assert json.dumps(found)

@@ -129,11 +129,11 @@ def _wanted(words: list[str] | tuple[str, ...], tunnel: bool, *, outside: bool) 
 def _show(outcome: Outcome, found: dict[str, object]) -> None:
     table = Table(title="Torture", title_justify="left", box=None)
     table.add_column("fault", no_wrap=True)
-    for name in ("times", "median s", "worst s", "others s"):
+    for name in ("times", "median s", "worst s", "others s", "worst s"):
         table.add_column(name, justify="right")
     for row in outcome.rows():
-        others = "-" if row.others_s is None else f"{row.others_s:.1f}"
-        table.add_row(row.kind, str(row.times), f"{row.median_s:.1f}", f"{row.worst_s:.1f}", others)
+        figures = ("-" if each is None else f"{each:.1f}" for each in row.seconds)
+        table.add_row(row.kind, str(row.times), *figures)
     console = Console(highlight=False)
     console.print(table)
     console.print(

@@ -36,10 +36,12 @@ class Follower:
         self._reported_at = self._written_at = 0.0
         self._last_report: dict[str, Any] = {}
         self._notes: list[str] = []
+        self._noted = 0
 
     def note(self, text: str) -> None:
-        """Something that an operator should see; the last few go with each report."""
+        """Something that an operator should see; the last few go with each report, which also counts them all."""
         self._notes = [*self._notes, text][-_NOTES:]
+        self._noted += 1
 
     async def run(self) -> None:
         while True:
@@ -113,6 +115,7 @@ class Follower:
                 if t.stop is not None
             ],
             "notes": self._notes,
+            "noted": self._noted,
         }
 
     def _carried(self) -> dict[str, list[int]]:

@@ -56,6 +56,7 @@ class _LaneScene:
         self.now = _NOTHING
         self.host, self.pid, self.error = "", 0, ""
         self.order = ""  # the one that runs; reports of others came late and are counted already
+        self.noted = 0  # of this order's notes, how many were told
 
     def close(self) -> None:
         """An epoch is over: what it did is history."""
@@ -141,7 +142,7 @@ class Scene:
 
     def lane_started(self, order: Order) -> None:
         lane = self._lanes[order.lane]
-        lane.state, lane.order = "running", order.order_id
+        lane.state, lane.order, lane.noted = "running", order.order_id, 0
         lane.epochs += 1
         for assignment in order.assignments:
             self.seen.add(assignment.source)
@@ -168,8 +169,10 @@ class Scene:
             self._positions[TopicPartition(topic, partition)] = (max(0, position), end)
         for topic, partition, stop in value["stops"]:
             self.stop(stop_of(TopicPartition(topic, partition), stop))
-        for text in value["notes"]:
+        new = max(0, value["noted"] - lane.noted)
+        for text in value["notes"][-new:] if new else ():
             self.note(f"lane {number}: {text}", once=True)
+        lane.noted += new
 
     def lane_ended(self, receipt: Receipt) -> None:
         lane = self._lanes[receipt.lane]

@@ -101,7 +101,7 @@ class _Form(NamedTuple):
 
 
 _DRIVER: dict[str, Shape] = {"driver": _text, "host": _text, "pid": _whole}
-_COUNTS = dict.fromkeys(("records", "bytes", "transactions", "aborts", "dead_letters"), _whole)
+_COUNTS = dict.fromkeys(("records", "bytes", "transactions", "aborts", "dead_letters", "noted"), _whole)
 _RANGES = _several(_row(_whole, _whole))
 _POSITION = _row(_text, _whole, _whole)
 _MARK = _row(_text, _whole, _text)

@@ -17,6 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from isthmus.lab.reach import Reach, client_settings
+from isthmus.torture.outcome import Silence
 
 _TICK_S = 0.05
 _ANSWER_S = 60.0
@@ -162,21 +163,27 @@ class Watch:
 
 
 class Silences:
-    """Since one moment: for how long at most nothing came of each partition."""
+    """Since one moment: for how long at most nothing came of each partition, though it had been sent. A writer that is
+    in trouble itself has sent nothing."""
 
     def __init__(self, places: Iterable[Place]) -> None:
         self._heard = dict.fromkeys(places, time.monotonic_ns())
-        self._longest = dict.fromkeys(self._heard, 0)
+        self._longest = {place: Silence(place=f"{place[0]}-{place[1]}") for place in self._heard}
 
-    def note(self, place: Place) -> None:
+    def note(self, place: Place, sent_ns: int) -> None:
         now = time.monotonic_ns()
-        self._longest[place], self._heard[place] = max(self._longest[place], now - self._heard[place]), now
+        self._weigh(place, now - max(self._heard[place], sent_ns))
+        self._heard[place] = now
 
-    def longest(self) -> tuple[float, ...]:
-        """In seconds, the shortest first; those that last still count."""
-        for place in self._heard:
-            self._longest[place] = max(self._longest[place], time.monotonic_ns() - self._heard[place])
-        return tuple(sorted(each / 1e9 for each in self._longest.values()))
+    def longest(self) -> tuple[Silence, ...]:
+        """The shortest first; those that last still count."""
+        for place, heard in self._heard.items():
+            self._weigh(place, time.monotonic_ns() - heard)
+        return tuple(sorted(self._longest.values()))
+
+    def _weigh(self, place: Place, silent_ns: int) -> None:
+        if silent_ns / 1e9 > self._longest[place].seconds:
+            self._longest[place] = Silence(silent_ns / 1e9, self._longest[place].place, time.time())
 
 
 class Reader:
@@ -249,7 +256,7 @@ class Reader:
             self._slip("missing", place, offset, f"number {now} after {last}", now - last - 1)
         self._last[place] = max(last, now)
         self._watch.note(place, int(sent))
-        self._silences.note(place)
+        self._silences.note(place, int(sent))
         self.records += 1
 
     def _slip(self, what: str, place: Place, offset: int, text: str, count: int) -> None:

@@ -6,31 +6,45 @@ Pure values and how they are put together. The words of the table are those of `
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from isthmus.lab.oracle import Verdict
+
+
+class Silence(NamedTuple):
+    """How long nothing came of one partition, and until when."""
+
+    seconds: float = 0.0
+    place: str = ""
+    until: float = 0.0  # as clocks tell
+
+    def __str__(self) -> str:
+        until = time.strftime("%H:%M:%S", time.localtime(self.until))
+        return f"{self.seconds:.1f} s ({self.place} until {until})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blow:
     """One fault. `recovered_s`: until every partition had a record that was written after it, -1: never.
-    `silences_s`: of each partition how long nothing came of it meanwhile, the shortest first; `others`: how many
+    `silences`: of each partition how long nothing came of it meanwhile, the shortest first; `others`: how many
     of them the fault did not hit."""
 
     kind: str
     at: float  # seconds since the storm began
     recovered_s: float
-    silences_s: tuple[float, ...] = ()
+    silences: tuple[Silence, ...] = ()
     others: int = 0
     records: int = 0  # that arrived meanwhile
     missing: int = 0
     again: int = 0
 
     @property
-    def others_s(self) -> float | None:
-        """The longest silence of those that were not hit; None where none was spared."""
-        return self.silences_s[self.others - 1] if self.others and self.silences_s else None
+    def others_silence(self) -> Silence | None:
+        """The longest of those that were not hit; None where none was spared."""
+        return self.silences[self.others - 1] if self.others and self.silences else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +66,14 @@ class Row:
     median_s: float
     worst_s: float
     others_s: float | None  # median of how long partitions were silent that it did not hit
+    others_worst_s: float | None
     records: int
     missing: int
     again: int
+
+    @property
+    def seconds(self) -> tuple[float | None, ...]:
+        return self.median_s, self.worst_s, self.others_s, self.others_worst_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +107,14 @@ class Outcome:
 
 def _row(kind: str, blows: Sequence[Blow]) -> Row:
     seconds = [blow.recovered_s for blow in blows]
-    others = [blow.others_s for blow in blows if blow.others_s is not None]
+    others = [blow.others_silence.seconds for blow in blows if blow.others_silence is not None]
     return Row(
         kind=kind,
         times=len(blows),
         median_s=statistics.median(seconds),
         worst_s=max(seconds),
         others_s=statistics.median(others) if others else None,
+        others_worst_s=max(others, default=None),
         records=sum(blow.records for blow in blows),
         missing=sum(blow.missing for blow in blows),
         again=sum(blow.again for blow in blows),
@@ -136,6 +156,7 @@ def as_json(outcome: Outcome) -> dict[str, object]:
                 "median_seconds": round(r.median_s, 2),
                 "worst_seconds": round(r.worst_s, 2),
                 "others_seconds": None if r.others_s is None else round(r.others_s, 2),
+                "others_worst_seconds": None if r.others_worst_s is None else round(r.others_worst_s, 2),
             }
             for r in outcome.rows()
         ],

@@ -115,7 +115,7 @@ class Storm:
             kind=kind.name,
             at=at,
             recovered_s=watch.seconds,
-            silences_s=silences.longest(),
+            silences=silences.longest(),
             others=kind.others,
             records=records,
             missing=missing,
@@ -138,7 +138,7 @@ class Storm:
         self._blows.append(blow)
         self._uses.append(use)
         told = f"{blow.recovered_s:.1f} s" if blow.recovered_s >= 0 else "NOT RECOVERED"
-        others = "" if blow.others_s is None else f", others silent for {blow.others_s:.1f} s at most"
+        others = "" if blow.others_silence is None else f", others silent for at most {blow.others_silence}"
         self._say(f"{len(self._blows):4d}  {blow.kind}: {told}{others}")
 
     def _calm_down(self, program: Program) -> list[Verdict]:
