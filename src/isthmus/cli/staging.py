@@ -1,17 +1,15 @@
 """`isthmus torture FILE`: what will be created on somebody's clusters is shown and confirmed before it is.
 
-Must stay true: before the confirmation both clusters are only looked at; SIGTERM ends it as Ctrl-C does, with
-everything removed. What is created, and how it is removed, is left to `torture`.
+Must stay true: before the confirmation both clusters are only looked at. What is created, and how it is removed, is
+left to `torture`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +45,7 @@ def rehearsed(
     from isthmus.torture.staging import Staging
     from isthmus.torture.storm import Storm
 
-    with tempfile.TemporaryDirectory(prefix="isthmus-torture-") as folder, _ended_by_sigterm():
+    with tempfile.TemporaryDirectory(prefix="isthmus-torture-") as folder:
         plan, clients = _planned(flow, Path(folder))
         if dry_run:
             _show(plan, kinds, output, Console(highlight=False, soft_wrap=True))
@@ -95,16 +93,3 @@ def _confirm(alias: str) -> None:
         raise refusal
     if typer.prompt(f"Type {alias} to go on", default="", show_default=False, err=True) != alias:
         raise refusal
-
-
-@contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

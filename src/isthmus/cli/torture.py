@@ -5,11 +5,13 @@ In the lab, or between the clusters of a file, for which see `staging`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import random
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,11 +78,13 @@ def torture(
         console.print(text, soft_wrap=True)
 
     if file is None:
-        outcome = _in_the_lab(script, wanted, say, tunnel)
+        with _ended_by_sigterm():
+            outcome = _in_the_lab(script, wanted, say, tunnel)
         found = as_json(outcome)
     else:
         asked = chosen_flow(file, secrets, flow)
-        ended = rehearsed(asked, wanted, script, say, yes=yes, dry_run=dry_run, output=output)
+        with _ended_by_sigterm():
+            ended = rehearsed(asked, wanted, script, say, yes=yes, dry_run=dry_run, output=output)
         if ended is None:
             return
         outcome, left = ended
@@ -97,6 +101,20 @@ def torture(
             where=f"torture with seed {chosen}",
             hint=f"repeat it by --seed {chosen}, and please report it",
         )
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """As by Ctrl-C: what was started is ended, what was created is removed."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _refuse_mixed(file: Path | None, *, tunnel: bool, of_file: bool) -> None:
