@@ -7,6 +7,7 @@ librdkafka. What a code does to a single request is in `test_reactions.py`, reco
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Iterator
 
@@ -31,9 +32,14 @@ from tests.faults.staged import InTurn, Stage, staged, trickle, wait_until
 from tests.integration.command import fill, unique
 from tests.integration.grouped import commit
 
+from isthmus import model
+from isthmus.dr.groups import Movers
+from isthmus.dr.values import GroupPlace
 from isthmus.engine.offsets import keeper
-from isthmus.errors import IsthmusError
+from isthmus.engine.sides import unconnected
+from isthmus.errors import BrokerUnreachable, IsthmusError
 from isthmus.lab import ClusterSpec
+from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(600)]
@@ -240,6 +246,37 @@ def test_groups_are_taken_along_after_any_answer_about_them_and_records_never_wa
         wait_until(lambda: _committed(stage, group, f"{alias}.{topic}") == 9)
     cross(flow)
     assert stage.verdict(topic, alias).equal
+
+
+def test_a_group_that_moves_while_clients_change_sides_is_waited_for_and_one_that_stays_away_is_named(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, alias, group = *filled(stage), unique("g")
+    flow = stage.flow(topic, alias, mm2_topics=dataclasses.replace(RECORDS_ONLY, group_offsets=True))
+    cross(flow)
+    commit(stage.lab["east"].bootstrap, group, topic, {0: 7})
+    stage.east.script = away = InTurn(OFFSETS, lambda name: name in ("", group), [16, 14, 15], every=1)
+    (place,) = asyncio.run(_moved(flow, topic))
+    assert (place.group, place.offset, away.left) == (group, 7, [])
+    assert _committed(stage, group, f"{alias}.{topic}") == 7
+    monkeypatch.setattr(keeper, "_TRIES", 1)
+    stage.east.script = lambda api, *_: 16 if api == OFFSETS else 0
+    with pytest.raises(BrokerUnreachable, match=f"offsets of group {group} could not be read: NOT_COORDINATOR"):
+        asyncio.run(_moved(flow, topic))
+
+
+async def _moved(flow: Flow, topic: str) -> list[GroupPlace]:
+    """As a switchover does it, when everything is copied."""
+    (source, target), copy = unconnected(flow), f"{flow.source.alias}.{topic}"
+    try:
+        await asyncio.gather(source.start(), target.start())
+        await source.refresh([topic])
+        await target.refresh([copy, flow.index_topic])
+        copied = {model.TopicPartition(topic, each): 10 for each in range(LANES)}
+        return await Movers(flow, source, target, {topic: copy}, copied).move()
+    finally:
+        source.close()
+        target.close()
 
 
 def _committed(stage: Stage, group: str, topic: str) -> int:
