@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from isthmus.config.load import load
 from isthmus.config.security import read_security
+from isthmus.config.tunnelfile import read_end
 from isthmus.errors import ConfigError, IsthmusError
 from isthmus.mm2.automaton import Automaton, Unmatched
 from isthmus.mm2.javaregex import compile_java
@@ -212,6 +213,58 @@ def _file(folder: Path, text: str) -> Path:
     file = folder / "bomb.yaml"
     file.write_text(text)
     return file
+
+
+# --- the end of a tunnel -------------------------------------------------------------------------
+
+END = f"""\
+role: exit
+listen: 0.0.0.0:7443
+secret: {SECRET}{SECRET}
+metrics: 127.0.0.1:9464
+allow: ["*.far:9092-9099", 10.1.0.0/16:9093, "[::1]:9092"]
+pool: 4
+limits: {{connections: 100, unauthenticated: 20, handshake_seconds: 5}}
+cluster:
+  bootstrap: [a:9092, b:9092]
+  properties:
+    security.protocol: SASL_SSL
+    sasl.mechanism: PLAIN
+    sasl.jaas.config: '{JAAS}'
+"""
+
+
+def told_of_end(file: Path, text: str) -> str:
+    """All that a user gets to see of it; what is wrong has a place."""
+    file.write_text(text, "utf-8", "surrogatepass")
+    file.chmod(0o600)
+    try:
+        found = read_end(file, environ={})
+    except IsthmusError as error:
+        assert str(file) in f"{error.where} {error}", error
+        return json.dumps([str(error), error.hint, error.where, repr(error)])
+    return json.dumps([found.warnings, repr(found)])
+
+
+def test_the_file_that_is_damaged_here_is_good(folder: Path) -> None:
+    assert "EndFile(" in told_of_end(folder / "end.yaml", END)
+
+
+@settings(QUICK, max_examples=150)
+@given(edits=EDITS)
+def test_a_damaged_end_of_a_tunnel_is_read_or_refused_without_the_secret(
+    folder: Path, edits: list[tuple[float, int, str]]
+) -> None:
+    wrong = damaged(END, edits)
+    assert SECRET not in told_of_end(folder / "end.yaml", wrong), wrong
+
+
+@settings(QUICK, max_examples=150)
+@given(value=ODD | st.text(max_size=12), at=st.integers(0, END.count("\n") - 1))
+def test_a_value_of_any_kind_in_an_end_of_a_tunnel_is_read_or_refused(folder: Path, value: str, at: int) -> None:
+    lines = END.splitlines()
+    lines[at] = f"{lines[at].partition(': ')[0]}: {value}"
+    told_of_end(folder / "end.yaml", "\n".join(lines))
 
 
 # --- expressions ---------------------------------------------------------------------------------

@@ -167,6 +167,15 @@ def test_an_end_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, said:
     assert "hunter2" not in f"{caught.value} {caught.value.hint}"
 
 
+def test_a_secret_that_is_no_good_is_refused_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "short").write_text("hunter2-short")
+    (tmp_path / "short").chmod(0o600)
+    for given, place in (("secret: hunter2-short", "end.yaml:3"), ("secret_file: short", "short")):
+        with pytest.raises(ConfigError) as caught:
+            end_of(tmp_path, f"role: entry\nlisten: 'a:1'\n{given}\n")
+        assert (caught.value.code, caught.value.where) == ("TUNNEL_SECRET", str(tmp_path / place))
+
+
 def test_a_key_file_that_others_may_read_is_refused_with_the_chmod_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         end_of(tmp_path, "role: entry\nlisten: 'a:1'\nsecret_file: k\n", key_mode=0o640)

@@ -29,6 +29,7 @@ from isthmus.config.security import read_security
 from isthmus.config.substitute import Missing, Providers, Resolved, plain
 from isthmus.errors import ConfigError
 from isthmus.model import Cluster
+from isthmus.security import Secret
 from isthmus.tunnel.allow import Rule, read_rule
 from isthmus.tunnel.counters import is_loopback
 from isthmus.tunnel.end import POOL, EndSpec, Place
@@ -116,7 +117,7 @@ class _Reading:
         cluster, told = self._cluster()
         own = Cluster(alias="tunnel", bootstrap=(), settings={tunnels.SECRET: secret})
         refuse(exposed([own, *([cluster] if cluster else [])], self.path, self.providers))
-        secrets = several(str(secret))
+        secrets = self._several(str(secret))
         key_file = self.path.parent / self.found.secret_file if self.found.secret_file else None
         return EndFile(
             spec=self._spec(secrets),
@@ -173,6 +174,14 @@ class _Reading:
         given: str = data["secret"]  # not pydantic's copy, which has no memory of its reference
         return given
 
+    def _several(self, text: str) -> tuple[Secret, ...]:
+        try:
+            return several(text)
+        except ConfigError as error:
+            given = self.found.secret_file
+            where = str(self.path.parent / given) if given else f"{self.path}:{self.document.line(('secret',))}"
+            raise ConfigError(error.message, where=where, hint=error.hint, code=error.code) from None
+
     def _cluster(self) -> tuple[Cluster | None, list[str]]:
         given = self.found.cluster
         if given is None:
@@ -190,7 +199,7 @@ class _Reading:
             raise refusal(self.path, [Problem(line, told.text, told.hint) for told in reading.wrong])
         return secured(made, reading), [told.text for told in reading.doubts]
 
-    def _spec(self, secrets: Any) -> EndSpec:
+    def _spec(self, secrets: tuple[Secret, ...]) -> EndSpec:
         found = self.found
         rules: tuple[Rule, ...] = tuple(map(read_rule, found.allow))
         places = {name: _maybe(getattr(found, name)) for name in ("listen", "dial", "local", "metrics")}
