@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.consumer.fetch import FetchResponse
-from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from isthmus.errors import BrokerUnreachable, WireError
 from isthmus.model import Cluster
@@ -53,6 +53,40 @@ def test_any_bytes_are_an_answer_or_undecodable(kind: tuple[Any, int], content: 
         decode_answer(*kind, memoryview(b"\0\0\0\1" + content))
     except Undecodable as error:
         assert "could not be decoded" in str(error)
+
+
+def _without_lists(version: int) -> list[tuple[str, bytes]]:
+    topic = MetadataResponse.MetadataResponseTopic
+    part = topic.MetadataResponsePartition
+    numbers = {"error_code": 0, "partition_index": 0, "leader_id": 1, "leader_epoch": 1}
+    lists: dict[str, list[int] | None] = {"replica_nodes": [1], "isr_nodes": [1], "offline_replicas": []}
+    parts = [("offline_replicas", [part(**numbers, **lists | {"offline_replicas": None})])]
+    parts += [("isr_nodes", [part(**numbers, **lists | {"isr_nodes": None})]), ("partitions", None)]
+    whole = {"throttle_time_ms": 0, "brokers": [], "cluster_id": None, "controller_id": 1, "version": version}
+    found = [
+        (name, MetadataResponse(**whole, topics=[topic(error_code=0, name="t", topic_id=None, partitions=given)]))
+        for name, given in parts
+    ]
+    found += [("topics", MetadataResponse(**whole, topics=None))]
+    return [(name, bytes(message.encode(version=version))) for name, message in found]
+
+
+@pytest.mark.parametrize("version", [7, 12])
+def test_a_list_that_is_null_where_it_must_not_be_is_undecodable_and_named(version: int) -> None:
+    kind = ResponseClassRegistry._response_class_registry[3][version]
+    header = b"\0\0\0\1" + b"\0" * kind.flexible_version_q(version)
+    for name, raw in _without_lists(version):
+        with pytest.raises(Undecodable, match=f"`{name}` is null"):
+            decode_answer(kind, version, memoryview(header + raw))
+
+
+def test_a_list_that_may_be_null_passes() -> None:
+    topic, part = FetchResponse.FetchableTopicResponse, FetchResponse.FetchableTopicResponse.PartitionData
+    one = part(partition_index=0, error_code=0, high_watermark=5, aborted_transactions=None, records=None)
+    message = FetchResponse(throttle_time_ms=0, responses=[topic(topic="t", partitions=[one])])
+    raw = bytes(message.encode(version=5))
+    answer = decode_answer(FETCH[5], 5, memoryview(b"\0\0\0\1" + raw))
+    assert answer.responses[0].partitions[0].aborted_transactions is None
 
 
 def _fetched(version: int) -> bytes:

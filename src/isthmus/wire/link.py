@@ -28,6 +28,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from isthmus.errors import BrokerUnreachable, WireError
 from isthmus.tunnel.identity import PROTOCOL
 from isthmus.wire.fetch_answer import FIRST_FLEXIBLE, read_fetch_answer, skip_tags
+from isthmus.wire.nulls import refuse_nulls
 from isthmus.wire.security.nested import Connected, NestedTls
 
 CLIENT_ID = "isthmus"
@@ -304,7 +305,7 @@ def decode_answer(kind: Any, version: int, frame: memoryview) -> Answer:
 def decode_body(kind: Any, version: int, body: Any) -> Answer:
     """As `decode_answer`, without the header."""
     try:
-        return kind.decode(body, version=version)
+        return _whole(kind, version, body)
     except _UNREADABLE as error:
         raise Undecodable(f"an answer could not be decoded: {error}") from error
 
@@ -317,7 +318,14 @@ def _decoded(kind: Any, version: int, frame: memoryview) -> Answer:
         return ApiVersionsResponse[version].decode(bytes(frame[start:]))
     if kind.API_KEY == _FETCH and version >= FIRST_FLEXIBLE:
         return read_fetch_answer(frame[start:], version)
-    return kind.decode(frame[start:], version=version)
+    return _whole(kind, version, frame[start:])
+
+
+def _whole(kind: Any, version: int, body: Any) -> Answer:
+    answer = kind.decode(body, version=version)
+    if isinstance(kind, type):  # else it is read later (`unread`)
+        refuse_nulls(kind, version, answer)
+    return answer
 
 
 def _room(size: int) -> memoryview:
