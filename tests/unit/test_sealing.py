@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from isthmus.engine.spark import refuse_unfit
+from isthmus.engine.masters import refuse_unfit
 from isthmus.errors import MachineError
 from isthmus.model import Cluster, Flow
 from isthmus.security import SEAL_VARIABLE, Login, Secret, Security, Tunnel, holds_secret

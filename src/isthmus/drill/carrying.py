@@ -16,8 +16,9 @@ from types import TracebackType
 from isthmus.dr.carrying import refuse_ended
 from isthmus.dr.values import Check
 from isthmus.engine.driver import Driver
+from isthmus.engine.masters import refuse_unfit
 from isthmus.engine.orders import Order, Receipt
-from isthmus.engine.spark import Spark, open_spark, refuse_unfit
+from isthmus.engine.spark import Spark, open_spark
 from isthmus.errors import IsthmusError, MachineError
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus

@@ -7,6 +7,7 @@ What must stay true: nothing that a user runs waits for a recording, or pays for
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib.util
 from pathlib import Path
@@ -47,7 +48,7 @@ def _rehearse(options: str) -> None:
 
     running = spark.open_spark("local[*]", 1, "rehearsal", {}, jvm_flags=options)
     try:
-        running.context.parallelize([1], 1).mapPartitions(list).collect()
+        asyncio.run(running.submit("rehearsal", "as a lane is begun", 1, iter))
     finally:
         running.close(_WRITTEN_WITHIN_S)  # it writes as it ends
 

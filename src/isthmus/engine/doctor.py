@@ -18,9 +18,9 @@ from pathlib import Path
 from isthmus.engine import certificates, clocks, disks, fitness
 from isthmus.engine.abilities import Finding, Severity, lacking
 from isthmus.engine.checks import Check, Outcome, fail, failed, of_right, ok, warn
+from isthmus.engine.masters import refuse_unfit
 from isthmus.engine.plan import Plan, on_record, plan_all
 from isthmus.engine.sides import clients, reach
-from isthmus.engine.spark import refuse_unfit
 from isthmus.errors import IsthmusError, MachineError, PartitionStopped, SourceError, TargetError
 from isthmus.machine import java, java_version
 from isthmus.mm2.filters import choose

@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from isthmus.engine.spark import Spark, open_spark, refuse_unfit
+from isthmus.engine.masters import refuse_unfit
+from isthmus.engine.spark import Spark, open_spark
 from isthmus.errors import IsthmusError, MachineError
 from isthmus.model import Flow
 from isthmus.observe.status import FlowStatus

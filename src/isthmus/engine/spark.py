@@ -8,7 +8,7 @@ What must stay true: importing this module imports no lane and no Kafka, so that
 import the rest while it comes up.
 
 The console stays clean: the JVM's own output and log go to a file. No secret is ever put into Spark's conf: they
-travel inside the order, which Spark keeps in files and memory of its own, so they are sealed with a key that the
+travel inside the order, which Spark keeps in memory and may put into files, so they are sealed with a key that the
 processes of a local master inherit. On other masters that holds only if executors are given the key.
 """
 
@@ -19,31 +19,30 @@ import contextlib
 import logging
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import py4j.java_gateway
 import py4j.protocol
-from pyspark import InheritableThread, SparkConf, SparkContext
+from pyspark import RDD, InheritableThread, SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
+from pyspark.serializers import CPickleSerializer
 
 import isthmus
 from isthmus import machine
 from isthmus.engine import archive
-from isthmus.errors import ConfigError, MachineError
-from isthmus.security import SEAL_VARIABLE, has_seal_key, holds_secret, make_seal_key
+from isthmus.errors import MachineError
+from isthmus.security import make_seal_key
 
 if TYPE_CHECKING:
     from isthmus.engine.orders import Order, Receipt
-    from isthmus.model import Flow
 
 _T = TypeVar("_T")
 
@@ -68,9 +67,6 @@ _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|
 _KNOWN_LOSS = re.compile(r"Python worker exited unexpectedly \(crashed\)|ExecutorLostFailure \([^)]*\)|cancelled[^\n]*")
 
 
-_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[[^\]]+\]|spark://.+|k8s://.+|yarn")
-_CONNECT_S = 5.0
-_ENCRYPTION = ("spark.network.crypto.enabled", "spark.io.encryption.enabled")
 _SPARE_LANES = 16  # threads that wait and cost nothing: lanes may be added to a running flow
 _ASK_EVERY_S = 20.0  # executors on demand: one that comes is idle for a minute before it goes
 _JVM_ENDS_S = 20.0
@@ -80,6 +76,7 @@ _FOR_QUERIES = {  # rows pass through the JVM, so its code is compiled well
     "spark.driver.memory": "1g",
     "spark.executor.memory": "1g",
 }
+_AS_BYTES = CPickleSerializer()
 _DAEMONS = {False: "isthmus.engine.daemon", True: "isthmus.frames.daemon"}
 
 
@@ -151,12 +148,18 @@ class Spark:
         self._groups.add(group)
         try:
             self.context.setJobGroup(group, text, False)
-            results: list[Any] = self.context.parallelize([item], 1).mapPartitions(body).collect()
+            results: list[Any] = self._of_one(item).mapPartitions(body).collect()
         except Exception as error:  # noqa: BLE001 - Py4J raises what it likes; all of it means "attempt lost"
             return self._lost(group, error)
         finally:
             self._groups.discard(group)
         return results[0]
+
+    def _of_one(self, item: Any) -> RDD[Any]:
+        """As `parallelize`, without a file: a disk that is full must not stop a flow."""
+        items = self.context._jvm.java.util.ArrayList()
+        items.add(_AS_BYTES.dumps(item))
+        return RDD(self.context._jsc.parallelize(items, 1), self.context, _AS_BYTES)
 
     def _lost(self, group: str, error: Exception) -> MachineError:
         self._stopped = self._stopped or self._is_stopped()
@@ -212,59 +215,6 @@ class Spark:
         self._folder.cleanup()
 
 
-def refuse_unfit(master: str, flows: Sequence[Flow] = (), extra: Mapping[str, str] | None = None) -> None:
-    """Tell at once what would make Spark fail later, no usable Java, a master that is none or does not listen; or what
-    would show secrets."""
-    if not _MASTER.fullmatch(master):
-        raise ConfigError(
-            f"{master!r} is no Spark master",
-            where="--master",
-            hint="use local[*], local[N], spark://host:7077, k8s://https://host:443 or yarn",
-            code="MASTER",
-        )
-    machine.java()
-    _refuse_unsealed(master, flows, extra or {})
-    if master.startswith("spark://"):
-        _refuse_deaf(master)
-
-
-def _refuse_unsealed(master: str, flows: Sequence[Flow], extra: Mapping[str, str]) -> None:
-    """On a local master we make the key ourselves; others must be given one, or be told to encrypt everything."""
-    encrypted = all(extra.get(name) == "true" for name in _ENCRYPTION)
-    if has_seal_key() or master.startswith("local") or encrypted or not any(map(_shows_secret, flows)):
-        return
-    raise MachineError(
-        "logins and keys of the clusters would travel to executors in clear",
-        where=f"--master {master}",
-        hint=f"give this process and the executors the same {SEAL_VARIABLE} (`openssl rand -base64 32`) by their "
-        f"environment or a mounted secret; or set {' and '.join(_ENCRYPTION)} to true with --conf (docs/security.md)",
-        code="SEAL",
-    )
-
-
-def _shows_secret(flow: Flow) -> bool:
-    return holds_secret(flow.source.security) or holds_secret(flow.target.security)
-
-
-def _refuse_deaf(master: str) -> None:
-    """Spark itself would try for a minute before it says so. One master of several is enough."""
-    reasons = []
-    for address in master.removeprefix("spark://").split(","):
-        host, _, port = address.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
-        except (OSError, ValueError, OverflowError) as error:
-            reasons.append(f"{address}: {error}")
-        else:
-            return
-    raise MachineError(
-        f"no Spark master answers: {'; '.join(reasons)}",
-        where=f"--master {master}",
-        hint="check the address (the master's page shows it) and that it can be reached from here",
-        code="SPARK",
-    )
-
-
 def open_spark(
     master: str,
     lanes: int,
@@ -283,15 +233,17 @@ def open_spark(
     """
     machine.java()
     _silence_py4j()
-    folder = tempfile.TemporaryDirectory(prefix="isthmus-spark-")
+    with _room():
+        folder = tempfile.TemporaryDirectory(prefix="isthmus-spark-")
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         make_seal_key()
     given = {**_FOR_QUERIES, **extra} if queries else extra
-    conf = _conf(master, lanes, name, Path(folder.name), given, _DAEMONS[queries])
+    with _room():
+        conf = _conf(master, lanes, name, Path(folder.name), given, _DAEMONS[queries])
+        log = (Path(folder.name) / "jvm.out").open("ab")
     conf.set(_JAVA, f"{conf.get(_JAVA)} {archive.flags() if jvm_flags is None else jvm_flags}".strip())
-    log = (Path(folder.name) / "jvm.out").open("ab")
     jvm: subprocess.Popen[bytes] | None = None
     try:
         gateway = launch_gateway(conf=conf, popen_kwargs={"stdout": log, "stderr": log})
@@ -313,6 +265,20 @@ def open_spark(
     finally:
         log.close()
     return Spark(context, folder, jvm)
+
+
+@contextlib.contextmanager
+def _room() -> Iterator[None]:
+    """For the few files without which no JVM starts."""
+    try:
+        yield
+    except OSError as error:
+        raise MachineError(
+            f"Spark has no place for its files: {error.strerror or error}",
+            where="this machine",
+            hint="make room, or point TMPDIR and SPARK_LOCAL_DIRS at a folder with some",
+            code="SPARK",
+        ) from error
 
 
 def _silence_py4j() -> None:

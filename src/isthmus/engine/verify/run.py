@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from isthmus.engine.spark import Spark, open_spark, refuse_unfit
+from isthmus.engine.masters import refuse_unfit
+from isthmus.engine.spark import Spark, open_spark
 from isthmus.engine.verify.proof import Progress, Report, Wanted, prove
 from isthmus.engine.verify.values import Compared, Task
 from isthmus.errors import IsthmusError
