@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crossing import Crossing, cross
+from tests.crossing import QUICK, Crossing, cross
 from tests.integration.command import Running, called, wait_for, yaml_file
 from tests.integration.sources import Pair, add_partitions, numbered, values, write
 
@@ -55,6 +55,37 @@ def test_a_paused_topic_waits_while_others_go_on_and_resumes_where_it_was(lab: L
         crossing.until_copied(40)
     pair.proven(one, 20)
     pair.proven(two, 20)
+
+
+def test_lanes_without_the_topics_of_a_wish_never_notice_it(lab: Lab) -> None:
+    """I7: a pause, a rate or a resume ends the orders of the lanes that it concerns, and no others."""
+    pair = Pair(lab)
+    one, two = pair.topic("one"), pair.topic("two")
+    pair.write(one, 10)
+    pair.write(two, 10)
+    flow = pair.flow(lanes=2, tuning=dataclasses.replace(QUICK, epoch_seconds=600))
+    with Crossing(flow) as crossing:
+
+        def topics() -> list[set[str]]:
+            return [{each.source.topic for each in order.assignments} for order in crossing.runner.orders]
+
+        crossing.until_copied(20)
+        assert sorted(map(sorted, topics())) == [[one], [two]]
+        wishes: list[Callable[[Wishing], Awaitable[Answer]]] = [
+            lambda wishing: wishing.pause(frozenset({one})),
+            lambda wishing: wishing.resume(frozenset()),
+            lambda wishing: wishing.throttle(50_000_000, frozenset({one})),
+            lambda wishing: wishing.throttle(0, frozenset({one})),
+        ]
+        for wish in wishes:
+            assert _wish(flow, wish).heard_by
+            pair.write(one, 10)
+            pair.write(two, 10)
+        crossing.until_copied(100)
+        assert topics().count({two}) == 1
+        assert topics().count({one}) == 4  # the first, and those of a resume and of two rates
+    pair.proven(one, 50)
+    pair.proven(two, 50)
 
 
 def test_a_pause_outlives_the_driver(lab: Lab) -> None:

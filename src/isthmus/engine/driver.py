@@ -282,10 +282,10 @@ class Driver:
         self._upkeep.use(flow)
         self._groups.flow = flow
 
-    async def replan(self) -> None:
-        """Every lane gets a new order, under the settings that are in force now."""
+    async def replan(self, lanes: set[int]) -> None:
+        """These lanes get new orders, under the settings that are in force now."""
         await self.roster.renew(self.view)
-        self.roster.revise(set(range(self.flow.lanes)))
+        self.roster.revise(lanes)
         await self.fleet.publish_wants()
 
     def ground(self) -> Ground:
@@ -296,7 +296,7 @@ class Driver:
         self.scene.lift(TopicPartition(each.topic, each.partition) for each in decided)
         self.dispatch.forget(decided[0].topic)
         self.roster.look_anew()
-        await self.replan()
+        await self.replan(set(range(self.flow.lanes)))
         if self._until_caught_up:
             self.scene.set_goals(await self.dispatch.see_ends(self._source))
         self.fleet.start()

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ class Steering:
 
     def __init__(self, driver: Driver, file: Flow) -> None:
         self.paused = wishes.Paused()
+        self._rates: Mapping[str, int] = {}  # of single topics, as they are in force
         self._driver = driver
         self._file = file  # what the file, or `apply`, says: without wishes
         self._wished_at = -1  # offset of the newest wish that was seen
@@ -79,7 +80,7 @@ class Steering:
         """Pauses and throttles of earlier days hold from the start."""
         view = self._driver.view
         self._ends_when_caught_up = until_caught_up
-        self.paused = wishes.paused(view)
+        self.paused, self._rates = wishes.paused(view), self.topic_rates
         self._refuse_pause()
         self._driver.use(self._in_force(self._file))
         self._resolves.clear()
@@ -171,18 +172,28 @@ class Steering:
         if self._ends_when_caught_up:
             file = file.with_all_lanes()
         flow = self._in_force(file)
+        is_other = flow != driver.flow
         try:
             self._refuse_pause()
             if flow.lanes != driver.flow.lanes:
                 await driver.shifting.to(flow.lanes, {})
             driver.use(flow)
-            await driver.replan()
+            await driver.replan(set(range(flow.lanes)) if is_other else self._touched(was))
         except BaseException:
             self.paused = was
             raise
-        self._file = file
+        self._file, self._rates = file, self.topic_rates
         if self.paused != was:
             driver.scene.note(f"paused: {self.paused.told()}" if self.paused != wishes.Paused() else "resumed")
+
+    def _touched(self, was: wishes.Paused) -> set[int]:
+        """Lanes with topics that a wish concerns; the others never notice (I7)."""
+        before, now, held = self._rates, self.topic_rates, self.paused
+        return {
+            lane
+            for tp, lane in self._driver.roster.lanes.items()
+            if was.holds(tp.topic) != held.holds(tp.topic) or before.get(tp.topic) != now.get(tp.topic)
+        }
 
     def _in_force(self, file: Flow) -> Flow:
         """With standing wishes, and with the lanes that there are, as far as the settings allow them."""
