@@ -60,7 +60,7 @@ def _without_lists(version: int) -> list[tuple[str, bytes]]:
     part = topic.MetadataResponsePartition
     numbers = {"error_code": 0, "partition_index": 0, "leader_id": 1, "leader_epoch": 1}
     lists: dict[str, list[int] | None] = {"replica_nodes": [1], "isr_nodes": [1], "offline_replicas": []}
-    parts = [("offline_replicas", [part(**numbers, **lists | {"offline_replicas": None})])]
+    parts: list[tuple[str, Any]] = [("offline_replicas", [part(**numbers, **lists | {"offline_replicas": None})])]
     parts += [("isr_nodes", [part(**numbers, **lists | {"isr_nodes": None})]), ("partitions", None)]
     whole = {"throttle_time_ms": 0, "brokers": [], "cluster_id": None, "controller_id": 1, "version": version}
     found = [
