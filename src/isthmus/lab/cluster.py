@@ -26,7 +26,7 @@ from isthmus.errors import MachineError
 from isthmus.lab import admin, brokers, warm, zookeeper
 from isthmus.lab.brokers import ClusterSpec, JavaProcess, Node
 from isthmus.lab.guard import Guard
-from isthmus.lab.jars import Say, are_here, broker_jars
+from isthmus.lab.jars import KAFKA, Say, are_here, broker_jars
 
 READY_SECONDS = 60.0
 _STOP_SECONDS = 30.0
@@ -222,8 +222,9 @@ class Lab:
 
 
 def _flags(version: str, say: Say) -> tuple[str, ...]:
-    if not are_here(version):
-        # A newcomer has waited long enough for the download: the archive is recorded at the next start.
+    if version != KAFKA or not are_here(version):
+        # A newcomer has waited long enough for the download: the archive is recorded at the next start. Older releases
+        # are started seldom: recording would take longer than it saves.
         broker_jars(version, say=say)
         return ()
 
