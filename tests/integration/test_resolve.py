@@ -5,13 +5,15 @@ others go on, and is resolved by a decision that stays on record; in a flow that
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crossing import Crossing, cross
+from tests.crossing import QUICK, Crossing, cross
+from tests.faults.staged import trickle
 from tests.integration.command import called, yaml_file
 from tests.integration.sources import (
     Pair,
@@ -133,6 +135,33 @@ def test_every_loud_stop_is_named_and_goes_on_by_a_decision_while_the_flow_runs(
         (again, 0, 10),
         (shared, -1, -1),
     }
+
+
+def test_lanes_without_the_topic_of_a_decision_never_notice_it(pair: Pair, tmp_path: Path) -> None:
+    """I7: what is written into others meanwhile goes over in the order that they have."""
+    one, two = pair.topic("one"), pair.topic("two")
+    pair.write(one, 10)
+    pair.write(two, 10)
+    flow = pair.flow(lanes=2, tuning=dataclasses.replace(QUICK, epoch_seconds=600))
+    with Crossing(flow) as crossing:
+
+        def topics() -> list[set[str]]:
+            return [{each.source.topic for each in order.assignments} for order in crossing.runner.orders]
+
+        crossing.until_copied(20)
+        assert sorted(map(sorted, topics())) == [[one], [two]]
+        pair.recreate(pair.source, one)
+        pair.write(one, 5, first=100)
+        crossing.until(lambda status: codes(status) == {(one, 0): "SOURCE_RECREATED"}, 60)
+        before = topics().count({one})
+        with trickle(pair.source.bootstrap, two, 1) as written:
+            resolve(file_of(pair, tmp_path), one, "--accept-gap")
+            crossing.until(lambda status: position(status, one) == 5, 60)
+        crossing.until(lambda status: position(status, two) == 10 + written[0], 60)
+        assert topics().count({two}) == 1
+        assert topics().count({one}) > before
+    assert copied(pair, one) == plain(range(10)) + plain(range(100, 105))
+    pair.proven(two, 10 + written[0])
 
 
 def test_decisions_are_made_while_nobody_runs_the_flow_and_only_those_that_make_sense(

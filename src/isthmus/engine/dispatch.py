@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 
 from isthmus.engine import control
 from isthmus.engine.control import ControlView
@@ -96,12 +97,25 @@ class Dispatch:
         names = [self._flow.transactional_id(lane, turn) for lane in sorted(lanes) for turn in (0, 1)]
         await asyncio.gather(*(fence.with_barrier(name, everywhere) for name in names))
 
+    @contextlib.asynccontextmanager
+    async def at_rest(self, lanes: Collection[int]) -> AsyncIterator[None]:
+        """Progress as these lanes, which are held, left it: fenced, then read (I2). Nobody else reads meanwhile."""
+        fence, copies = self.fence(), self._roster.ever_written_by(lanes) + to_be_fenced(self._target, self._flow)
+        fenced = await asyncio.gather(*(fence.lane(lane, copies, self._progress()) for lane in sorted(lanes)))
+        floors: dict[int, int] = {}
+        for _, known in fenced:
+            floors |= {number: max(offset, floors.get(number, 0)) for number, offset in known.items()}
+        async with self._ledger_lock:
+            await self.ledger.advance(floors)
+            yield
+
     def _own_partitions(self) -> list[TopicPartition]:
         """Where every lane may write beside the copies."""
-        progress = self._flow.progress_topic
-        known = self._target.topics.get(progress)
-        own = [TopicPartition(progress, n) for n in (known.partitions if known else ())]
-        return own + to_be_fenced(self._target, self._flow)
+        return self._progress() + to_be_fenced(self._target, self._flow)
+
+    def _progress(self) -> list[TopicPartition]:
+        known = self._target.topics.get(self._flow.progress_topic)
+        return [TopicPartition(self._flow.progress_topic, n) for n in (known.partitions if known else ())]
 
     async def see_ends(self, source: Client) -> dict[TopicPartition, int]:
         """Where "caught up" lies for each partition; every leader must answer, or nothing could be promised."""

@@ -291,12 +291,12 @@ class Driver:
     def ground(self) -> Ground:
         return Ground(self.flow, self._source, self._target, self.journal, self.view, self.dispatch.ledger)
 
-    async def resolved(self, decided: Sequence[Decision]) -> None:
-        """Decisions were carried out: these partitions are planned anew; only while no order runs."""
+    async def resolved(self, decided: Sequence[Decision], lanes: set[int]) -> None:
+        """Decisions were carried out: these partitions are planned anew; only while no order of their lanes runs."""
         self.scene.lift(TopicPartition(each.topic, each.partition) for each in decided)
         self.dispatch.forget(decided[0].topic)
         self.roster.look_anew()
-        await self.replan(set(range(self.flow.lanes)))
+        await self.replan(lanes)
         if self._until_caught_up:
             self.scene.set_goals(await self.dispatch.see_ends(self._source))
         self.fleet.start()

@@ -198,6 +198,10 @@ class Roster:
         targets = [TopicPartition(self._names[tp.topic], tp.partition) for tp, at in self._ever.items() if at in lanes]
         return [tp for tp in targets if tp.topic in known and tp.partition in known[tp.topic].partitions]
 
+    def lanes_of(self, topic: str) -> set[int]:
+        """Those whose orders had partitions of it in this run."""
+        return {lane for tp, lane in self._ever.items() if tp.topic == topic}
+
     def revise(self, lanes: set[int]) -> None:
         for lane in lanes:
             self.revisions[lane] += 1

@@ -144,14 +144,17 @@ class Steering:
             raise ConfigError("; ".join(refused))
 
     async def _resolve(self, wanted: Wanted) -> None:
+        """Only lanes that carry the topic are held: nobody else has written of it since the start, which fenced all."""
         driver = self._driver
-        async with driver.fleet.held(range(driver.flow.lanes)):
-            await driver.dispatch.fence_everyone(driver.view, driver.flow.lanes)
-            await driver.dispatch.ledger.advance()
-            done = await resolve(driver.ground(), wanted)
+        everyone = set(range(driver.flow.lanes))
+        # A run that ends when all is copied looks anew where that is, for every lane.
+        lanes = everyone if self._ends_when_caught_up else driver.roster.lanes_of(wanted.topic)
+        async with driver.fleet.held(lanes):
+            async with driver.dispatch.at_rest(lanes):
+                done = await resolve(driver.ground(), wanted)
             driver.scene.note(f"resolved {wanted.topic}: {wanted.choice} for {len(done)} partition(s)")
             try:
-                await driver.resolved(done)
+                await driver.resolved(done, lanes)
             except WireError as error:  # it is done all the same; the next look plans it
                 driver.scene.note(f"a cluster does not answer: {error}", once=True)
 

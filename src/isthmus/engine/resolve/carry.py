@@ -1,7 +1,8 @@
 """Carrying a decision out: first on record, then done, in an order in which a death in between stops again, loudly.
 
-Done by the driver of a flow that runs, between orders, and by a command that holds the lease of one that does not: in
-both cases every id was fenced and progress was read after that (I2), which the caller sees to.
+Done by the driver of a flow that runs, while the lanes of that topic have no order, and by a command that holds the
+lease of one that does not: in both cases every id was fenced that could write of the topic, and progress was read after
+that (I2), which the caller sees to.
 
 Order, where a topic is forgotten: decision, then progress, then the index, then its ids. Whoever starts after a death
 in between finds the old ids and stops as before; old progress never meets a new topic. What must stay true: a decision
