@@ -260,7 +260,7 @@ def test_a_group_that_moves_while_clients_change_sides_is_waited_for_and_one_tha
     assert (place.group, place.offset, away.left) == (group, 7, [])
     assert _committed(stage, group, f"{alias}.{topic}") == 7
     monkeypatch.setattr(keeper, "_TRIES", 1)
-    stage.east.script = lambda api, *_: 16 if api == OFFSETS else 0
+    stage.east.script = lambda api, name, _: 16 if (api, name) == (OFFSETS, group) else 0
     with pytest.raises(BrokerUnreachable, match=f"offsets of group {group} could not be read: NOT_COORDINATOR"):
         asyncio.run(_moved(flow, topic))
 

@@ -92,7 +92,7 @@ def holding(secrets: list[str], *folders: Path) -> list[str]:
 def keeping_what_is_removed(keeper: Path, left: Path) -> dict[str, str]:
     """Environment of a command whose Python processes keep a copy of each file that they remove, in `left`/removed.
 
-    Spark is given orders through files that are gone a moment later; on a real disk they could be found.
+    Spark's own way to hand items over are files that are gone a moment later; on a real disk they could be found.
     """
     keeper.mkdir()
     (left / "removed").mkdir(parents=True)

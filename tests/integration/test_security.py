@@ -391,7 +391,8 @@ def test_nothing_that_a_run_says_or_leaves_behind_holds_a_secret(place: Place, w
     wait_for(lambda: sum(passage.back for passage in way.passages) > RECORDS, 120, "bytes through the tunnel")
     assert holding([alias], place.cluster.log_dir(1)), "what is there is not found"
     assert list((left / "events").rglob("*")), "there is no event log"
-    assert holding([alias], left / "removed"), "the orders that Spark was given are not found"
+    assert holding(["rootLogger.level"], left / "removed"), "what was removed is not kept"
+    assert holding([alias], left / "removed") == [], "Spark is given orders without a file"
     assert holding(secrets, left, place.cluster.log_dir(1)) == []
     for secret in secrets:
         assert secret not in "\n".join([*shown, str(ended)])
