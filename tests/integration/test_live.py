@@ -32,20 +32,25 @@ def _wish(flow: Flow, ask: Callable[[Wishing], Awaitable[Answer]]) -> Answer:
     return asyncio.run(go())
 
 
-def _topics_of_last_order(crossing: Crossing) -> set[str]:
-    return {assignment.source.topic for assignment in crossing.runner.orders[-1].assignments}
+def _until_left(flow: Flow, topic: str) -> None:
+    async def go() -> None:
+        async with Wishing(flow) as wishing:
+            await wishing.until_left(topic, 20)
+
+    asyncio.run(go())
 
 
 def test_a_paused_topic_waits_while_others_go_on_and_resumes_where_it_was(lab: Lab) -> None:
+    """I7: the lane that has both goes on with its order, and those who read the other topic never notice."""
     pair = Pair(lab)
     one, two = pair.topic("one"), pair.topic("two")
     pair.write(one, 10)
     pair.write(two, 10)
-    flow = pair.flow()
+    flow = pair.flow(tuning=dataclasses.replace(QUICK, epoch_seconds=600))
     with Crossing(flow) as crossing:
         crossing.until_copied(20)
         assert _wish(flow, lambda wishing: wishing.pause(frozenset({one}))).heard_by
-        wait_for(lambda: one not in _topics_of_last_order(crossing), what="an order without the paused topic")
+        _until_left(flow, one)
         pair.write(one, 10, first=10)
         pair.write(two, 10, first=10)
         crossing.until_copied(30)
@@ -53,8 +58,82 @@ def test_a_paused_topic_waits_while_others_go_on_and_resumes_where_it_was(lab: L
         assert len(values(pair.target.bootstrap, pair.remote(one))) == 10
         assert _wish(flow, lambda wishing: wishing.resume(frozenset())).heard_by
         crossing.until_copied(40)
+        assert len(crossing.runner.orders) == 1
     pair.proven(one, 20)
     pair.proven(two, 20)
+
+
+def test_a_topic_that_is_paused_again_and_again_under_load_is_copied_once(lab: Lab) -> None:
+    """I1: what a pause meets in an open transaction is committed with its progress, what waits is read again."""
+    pair = Pair(lab)
+    one, two = pair.topic("one"), pair.topic("two")
+    flow = pair.flow(tuning=dataclasses.replace(QUICK, epoch_seconds=600))
+    with Crossing(flow) as crossing:
+        for turn in range(10):
+            for topic in (one, two):
+                pair.write(topic, 3000, first=3000 * turn)
+            crossing.until_copied(1)  # so that an order runs
+            assert _wish(flow, lambda wishing: wishing.pause(frozenset({one}))).heard_by
+            assert _wish(flow, lambda wishing: wishing.resume(frozenset())).heard_by
+        crossing.until_copied(60_000)
+        assert len(crossing.runner.orders) == 1
+    pair.proven(one, 30_000)
+    pair.proven(two, 30_000)
+
+
+def test_a_topic_that_is_paused_when_an_order_is_made_gets_another_when_it_resumes(lab: Lab) -> None:
+    pair = Pair(lab)
+    one, two = pair.topic("one"), pair.topic("two")
+    pair.write(one, 10)
+    pair.write(two, 10)
+    flow = pair.flow(tuning=dataclasses.replace(QUICK, epoch_seconds=600))
+    cross(flow)
+    _wish(flow, lambda wishing: wishing.pause(frozenset({one})))
+    pair.write(one, 10, first=10)
+    pair.write(two, 10, first=10)
+    with Crossing(flow) as crossing:
+        crossing.until_copied(10)
+        assert _wish(flow, lambda wishing: wishing.resume(frozenset())).heard_by
+        crossing.until_copied(20)
+        assert len(crossing.runner.orders) == 2
+    pair.proven(one, 20)
+    pair.proven(two, 20)
+
+
+def test_a_topic_that_is_deleted_leaves_its_lane_to_the_others(lab: Lab) -> None:
+    """I7: nobody who reads another topic of the same lane waits for a new order."""
+    pair = Pair(lab)
+    gone, there = pair.topic("gone"), pair.topic("there")
+    pair.write(gone, 10)
+    pair.write(there, 10)
+    flow = pair.flow(tuning=dataclasses.replace(QUICK, epoch_seconds=600))
+    with Crossing(flow) as crossing:
+        crossing.until_copied(20)
+        pair.source.delete_topic(gone)
+        crossing.until(lambda status: any(part.code == "SOURCE_GONE" for part in status.partitions))
+        _until_left(flow, gone)
+        pair.write(there, 10, first=10)
+        crossing.until_copied(30)
+        assert len(crossing.runner.orders) == 1
+    pair.proven(there, 20)
+
+
+def test_an_order_needs_to_read_little_progress_because_it_is_read_as_it_comes(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "_KEEP_UP_EVERY_S", 0.2)
+    pair = Pair(lab)
+    topic = pair.topic("long")
+    flow = pair.flow(tuning=dataclasses.replace(QUICK, epoch_seconds=600))
+    with Crossing(flow) as crossing:
+        pair.write(topic, 10)
+        crossing.until_copied(10)
+        assert crossing.driver is not None
+        ledger = crossing.driver.dispatch.ledger
+        wait_for(lambda: ledger.positions.get(TopicPartition(topic, 0)) == 10, what="the progress of the order")
+        pair.write(topic, 10, first=10)
+        wait_for(lambda: ledger.positions.get(TopicPartition(topic, 0)) == 20, what="more of it")
+        assert len(crossing.runner.orders) == 1
 
 
 def test_lanes_without_the_topics_of_a_wish_never_notice_it(lab: Lab) -> None:

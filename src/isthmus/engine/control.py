@@ -3,7 +3,7 @@
 Keys, all JSON values:
     lease                 the driver that owns the flow, renewed every LEASE_EVERY_S, released at a clean end
     fleet                 the most lanes that any run ever had (their transactional ids must be fenced)
-    want/<lane>           what the driver wants of a lane: revision and "run" or "stop"
+    want/<lane>           what the driver wants of a lane: revision, "run" or "stop", topics to leave alone
     claim/<order>/<who>   one attempt at an order; the first in log order owns it (I3)
     status/<lane>         what a lane did lately, about once a second
     alive/<lane>          that a lane lives, of one that has nothing to report

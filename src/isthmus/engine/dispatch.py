@@ -25,13 +25,15 @@ from isthmus.engine.registrar import Registrar
 from isthmus.engine.resolve.record import given_up
 from isthmus.engine.roster import Roster
 from isthmus.engine.writer import CONNECTOR
-from isthmus.errors import BrokerRefused, BrokerUnreachable, SourceError
+from isthmus.errors import BrokerRefused, BrokerUnreachable, IsthmusError, SourceError
 from isthmus.mm2.progress import java_partition, progress_key
 from isthmus.model import Flow, TopicPartition
 from isthmus.wire.cluster import Client
 from isthmus.wire.fetch import LATEST, READ_COMMITTED, settled_offsets
 from isthmus.wire.journal import Journal
 from isthmus.wire.transaction import speaks_second_protocol
+
+_KEEP_UP_EVERY_S = 5.0
 
 
 class Dispatch:
@@ -98,16 +100,36 @@ class Dispatch:
         await asyncio.gather(*(fence.with_barrier(name, everywhere) for name in names))
 
     @contextlib.asynccontextmanager
-    async def at_rest(self, lanes: Collection[int]) -> AsyncIterator[None]:
-        """Progress as these lanes, which are held, left it: fenced, then read (I2). Nobody else reads meanwhile."""
+    async def at_rest(self, topic: str, lanes: Collection[int]) -> AsyncIterator[None]:
+        """Progress of this topic as its lanes, which are held, left it: fenced, then read (I2). Nobody else reads
+        meanwhile."""
         fence, copies = self.fence(), self._roster.ever_written_by(lanes) + to_be_fenced(self._target, self._flow)
-        fenced = await asyncio.gather(*(fence.lane(lane, copies, self._progress()) for lane in sorted(lanes)))
+        progress = self._progress_of(topic) if speaks_second_protocol(self._target) else self._progress()
+        fenced = await asyncio.gather(*(fence.lane(lane, copies, progress) for lane in sorted(lanes)))
         floors: dict[int, int] = {}
         for _, known in fenced:
             floors |= {number: max(offset, floors.get(number, 0)) for number, offset in known.items()}
         async with self._ledger_lock:
             await self.ledger.advance(floors)
             yield
+
+    async def keep_up(self) -> None:
+        """Read progress as it comes, for ever: what an order, or the next start, still has to read is of seconds, not
+        of a whole epoch. Trouble is for those who need it to tell."""
+        while True:
+            await asyncio.sleep(_KEEP_UP_EVERY_S)
+            with contextlib.suppress(IsthmusError):
+                async with self._ledger_lock:
+                    await self._target.refresh([self._flow.progress_topic])
+                    await still_there(self._target, self.ledger, self._flow.progress_topic)
+                    await self.ledger.advance()
+
+    def _progress_of(self, topic: str) -> list[TopicPartition]:
+        """Where the progress of a topic is; a barrier in all of them would hold lanes up."""
+        everywhere = self._progress()
+        known = {tp for tp in (*self._roster.ever, *self.ledger.positions) if tp.topic == topic}
+        numbers = {self._progress_number(tp, len(everywhere)) for tp in known} if everywhere else set()
+        return [tp for tp in everywhere if tp.partition in numbers]
 
     def _own_partitions(self) -> list[TopicPartition]:
         """Where every lane may write beside the copies."""

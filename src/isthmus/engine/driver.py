@@ -99,7 +99,13 @@ class Driver:
             await self._start()
             self._standing += [
                 asyncio.ensure_future(work)
-                for work in (self._tend(), self._upkeep.run(), self._groups.run(), self.shifting.run())
+                for work in (
+                    self._tend(),
+                    self._upkeep.run(),
+                    self._groups.run(),
+                    self.shifting.run(),
+                    self.dispatch.keep_up(),
+                )
             ]
             self.fleet.start()
             try:
@@ -237,6 +243,7 @@ class Driver:
             try:
                 await self._hear_control(_HEARD_WITHIN_S)
                 await self._keep_record()
+                await self.fleet.say_again()
                 if not self.fleet.stopping.is_set():
                     self.steering.obey_soon()
                 if time.monotonic() >= refresh_at and not self._until_caught_up and not self.fleet.stopping.is_set():

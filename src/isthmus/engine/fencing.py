@@ -132,8 +132,8 @@ class Fence(IdFence):
     ) -> tuple[tuple[Identity, Identity], dict[int, int]]:
         """Both identities of a lane, and offsets of the progress topic that must be read at least."""
         everything = [*data, *progress]
-        first = await self.with_barrier(self._flow.transactional_id(lane, 0), everything)
-        second = await self.with_barrier(self._flow.transactional_id(lane, 1), everything)
+        names = [self._flow.transactional_id(lane, turn) for turn in (0, 1)]
+        first, second = await asyncio.gather(*(self.with_barrier(name, everything) for name in names))
         if not self._second:
             return (first, second), {}
         floors, first = await self.progress_barrier(first, progress)

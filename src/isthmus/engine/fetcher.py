@@ -86,7 +86,12 @@ class Fetcher:
         """Partitions that were never copied begin at the start of their log, wherever that is. Others are fetched
         meanwhile: whose leader does not answer holds up nobody else (I7)."""
         until = time.monotonic() + _STARTS_WITHIN_S
-        while missing := [t for t in self._lane.tracks.values() if t.committed < 0 and t.stop is None]:
+        while unknown := [t for t in self._lane.tracks.values() if t.committed < 0 and t.stop is None]:
+            missing = [track for track in unknown if not track.aside]
+            if not missing:
+                await asyncio.sleep(_PAUSE_S)
+                until = time.monotonic() + _STARTS_WITHIN_S
+                continue
             by_leader: dict[int, list[Track]] = {}
             for track in missing:
                 by_leader.setdefault(self._client.leader(track.assignment.source), []).append(track)
@@ -113,7 +118,7 @@ class Fetcher:
         return all(track.committed >= 0 or track.stop is not None for track in tracks)
 
     async def _refresh_when_stale(self) -> None:
-        leaderless = any(self._client.leader(tp) < 0 for tp, t in self._lane.tracks.items() if t.stop is None)
+        leaderless = any(self._client.leader(tp) < 0 for tp, t in self._lane.tracks.items() if not t.is_left)
         try:
             # Not wait_for: in Python 3.11 it swallows a cancellation that meets the event.
             async with asyncio.timeout(_PAUSE_S if leaderless else 5.0):
@@ -310,7 +315,7 @@ class Fetcher:
                 self._lane.follower.note(f"whose records these are cannot be looked up: {error}")
                 self._paused_until[track.assignment.source] = time.monotonic() + _PAUSE_S
                 return
-            if track.stop is not None or answer.offset != track.position:
+            if not track.is_wanted or answer.offset != track.position:
                 return  # set back meanwhile, as above
         take_in(track, answer, sieve.dropped[answer.tp.topic], batches)
 

@@ -12,15 +12,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import uuid
 from collections.abc import AsyncIterator, Collection
 from typing import TYPE_CHECKING, Any
 
 from isthmus.engine import control
 from isthmus.engine.orders import LaneRunner, Order, Receipt
 from isthmus.errors import IsthmusError, LoopError, RivalError, WireError
+from isthmus.model import TopicPartition
 
 if TYPE_CHECKING:
     from isthmus.engine.driver import Driver
+
+_Ids = tuple[uuid.UUID, uuid.UUID]  # of a topic and of its copy
 
 _LONGEST_PAUSE_S = 10.0
 _IDLE_WITHIN_S = 30.0
@@ -38,7 +42,9 @@ class Fleet:
         self._until_caught_up = until_caught_up
         self._wakes: list[asyncio.Event] = []
         self._gates: list[asyncio.Event] = []  # shut while a lane is held
-        self._busy: set[int] = set()  # lanes whose order is made or runs
+        # Lanes whose order is made or runs, with the ids of its topics; None while it is made.
+        self._carried: dict[int, dict[TopicPartition, _Ids | None]] = {}
+        self._unsaid = False  # whether lanes know what is wanted of them is not known
 
     def start(self) -> None:
         """A task for each lane that has none."""
@@ -81,10 +87,40 @@ class Fleet:
     # -- what lanes are told ---------------------------------------------------------------------
 
     async def publish_wants(self) -> None:
-        """Lanes whose revision has risen end their order early, and get another."""
+        """Lanes whose revision has risen end their order early, and get another; so do those with nothing left to do.
+        The others leave alone what is paused or gone, and go on (I7)."""
+        self._unsaid = True
+        self._driver.roster.revise({lane for lane, has in self._carried.items() if has and not self._kept(lane)})
         lanes = range(self._driver.flow.lanes)
         await control.write(self._driver.journal, {f"want/{lane}": self._want(lane, "run") for lane in lanes})
+        self._unsaid = False
         self._wake_all()
+
+    async def say_again(self) -> None:
+        """What could not be said, or is not so any more."""
+        if self._unsaid:
+            await self.publish_wants()
+
+    def take_back(self, lanes: set[int]) -> None:
+        """What these lanes were told is not to be: they get new orders, as soon as they can be told."""
+        self._driver.roster.revise(lanes)
+        self._unsaid = True
+
+    def carries(self, tp: TopicPartition) -> bool:
+        """Whether the order that runs has this partition as it is to be copied: then a word is enough to go on."""
+        roster, has = self._driver.roster, self._carried.get(self._driver.roster.lanes[tp], {})
+        route = roster.routes[tp.topic]
+        return has.get(tp) == (route.source_id, route.target_id) and tp not in self._driver.scene.all_stopped
+
+    def _kept(self, lane: int) -> set[str]:
+        """Topics of its order that it is to go on with."""
+        routes, held = self._driver.roster.routes, self._driver.steering.paused
+        return {tp.topic for tp in self._carried[lane] if tp.topic in routes and not held.holds(tp.topic)}
+
+    def _aside(self, lane: int) -> list[str]:
+        """Topics of its order that are paused, or not carried any more."""
+        has = self._carried.get(lane)
+        return sorted({tp.topic for tp in has} - self._kept(lane)) if has else []
 
     def _wake_all(self) -> None:
         for event in self._wakes:
@@ -92,7 +128,12 @@ class Fleet:
 
     def _want(self, lane: int, state: str) -> dict[str, Any]:
         revision = self._driver.roster.revisions[lane]
-        return {"driver": self._driver.lease.driver, "revision": revision, "state": state}
+        return {
+            "driver": self._driver.lease.driver,
+            "revision": revision,
+            "state": state,
+            "aside": self._aside(lane),
+        }
 
     @property
     def is_held(self) -> bool:
@@ -108,7 +149,7 @@ class Fleet:
             self._driver.roster.revise(set(lanes))
             await self.publish_wants()
             until = time.monotonic() + _IDLE_WITHIN_S
-            while self._busy & set(lanes):
+            while self._carried.keys() & set(lanes):
                 if time.monotonic() > until:
                     raise IsthmusError(f"lanes did not end within {_IDLE_WITHIN_S:.0f} s; everything is as before")
                 await asyncio.sleep(0.02)
@@ -125,7 +166,7 @@ class Fleet:
         while not self.stopping.is_set() and lane < driver.flow.lanes:
             self._wakes[lane].clear()
             await self._gates[lane].wait()
-            self._busy.add(lane)
+            self._carried[lane] = {}
             began = time.monotonic()
             try:
                 order = await self._make_order(lane)
@@ -141,7 +182,7 @@ class Fleet:
                 await self._wait(lane, pause)
                 continue
             finally:
-                self._busy.discard(lane)
+                del self._carried[lane]
             if receipt is None:
                 if self._until_caught_up:
                     return
@@ -170,11 +211,13 @@ class Fleet:
         sources = [tp for tp in driver.roster.of_lane(lane) if tp not in resting and not held.holds(tp.topic)]
         if not sources or lane >= driver.flow.lanes:
             return None
+        self._carried[lane] = dict.fromkeys(sources)
         order = await driver.dispatch.make_order(lane, sources, driver.view, driver.steering.topic_rates, since)
         return None if self.stopping.is_set() else order
 
     async def _run_order(self, order: Order) -> Receipt:
         self._driver.scene.lane_started(order)
+        self._carried[order.lane] = {a.source: (a.source_id, a.target_id) for a in order.assignments}
         try:
             return await self._runner.run(order)
         finally:

@@ -69,6 +69,14 @@ class Follower:
                 self._lane.wanted_end("stop")
             elif int(value.get("revision", 0)) > order.revision:
                 self._lane.wanted_end("revision")
+            else:
+                self._lay_aside(frozenset(value.get("aside", ())))
+
+    def _lay_aside(self, topics: frozenset[str]) -> None:
+        """Topics that the lane leaves alone, of those that it has; the others do not notice (I7)."""
+        for tp, track in self._lane.tracks.items():
+            track.lay_aside(tp.topic in topics)
+        self._lane.ready.set()
 
     async def _report_when_due(self) -> None:
         if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
@@ -107,13 +115,9 @@ class Follower:
             "aborts": tally.aborts,
             "age": tally.read.as_value(),
             "latency": tally.committed.as_value(),
-            "positions": [[tp.topic, tp.partition, t.committed, t.end] for tp, t in lane.tracks.items()],
+            "positions": [[tp.topic, tp.partition, t.committed, t.end] for tp, t in lane.tracks.items() if t.is_told],
             **self._carried(),
-            "stops": [
-                [t.stop.source.topic, t.stop.source.partition, stop_value(t.stop, 0)]
-                for t in lane.tracks.values()
-                if t.stop is not None
-            ],
+            "stops": [[stop.source.topic, stop.source.partition, stop_value(stop, 0)] for stop in lane.stops],
             "notes": self._notes,
             "noted": self._noted,
         }
@@ -122,4 +126,4 @@ class Follower:
         """Bytes of each partition in this order, where lanes come and go by that."""
         if not self._lane.order.flow.growth.least:
             return {}
-        return {"carried": [track.carried for track in self._lane.tracks.values()]}
+        return {"carried": [track.carried for track in self._lane.tracks.values() if track.is_told]}

@@ -42,7 +42,7 @@ class Hanging:
         found = []
         for track in self._tracks:
             tp = track.assignment.source
-            if track.stop is not None or not 0 <= track.end < track.high_watermark:
+            if track.is_left or not 0 <= track.end < track.high_watermark:
                 self._stood.pop(tp, None)
                 continue
             end, since = self._stood.get(tp, (-1, now))

@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from isthmus.engine import control
 from isthmus.engine.fetcher import Fetcher
 from isthmus.engine.follower import Follower
 from isthmus.engine.hanging import Hanging
 from isthmus.engine.offsets.runlog import RunLog
-from isthmus.engine.orders import Order, Receipt
+from isthmus.engine.orders import Order, Receipt, Stop
 from isthmus.engine.outbox import Refused, Unreached
 from isthmus.engine.refusals import TOO_LARGE, judge_produce, may_be_taken
 from isthmus.engine.register import Register
@@ -32,7 +33,7 @@ from isthmus.engine.track import Track
 from isthmus.engine.writer import Writer
 from isthmus.errors import BrokerUnreachable, OrderVoid, WireError
 from isthmus.wire import codes
-from isthmus.wire.fetch import fetches_by_id
+from isthmus.wire.fetch import FETCHING, fetches_by_id
 from isthmus.wire.journal import Journal
 from isthmus.wire.produce import Landed
 from isthmus.wire.transaction import reach_coordinator
@@ -71,7 +72,7 @@ class Lane:
         self._troubles = 0  # transactions in a row that had to be given up
         self._has_end = any(a.until >= 0 for a in order.assignments)
         self._ends_at = time.monotonic() + order.flow.tuning.epoch_seconds
-        self._dialling: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._dialling: list[asyncio.Future[Any]] = []
 
     async def run(self, attempt: str) -> Receipt:
         # Reading needs no claim, so both clusters are reached at the same time.
@@ -80,14 +81,14 @@ class Lane:
             if not await self._claim(attempt):
                 return self._receipt("claimed by another")
             await reaching
-            await self._open()
+            self._open()
             await self._copy()
         except OrderVoid as void:
             return self._receipt("fenced", str(void))
         finally:
-            for task in (reaching, self._dialling):
+            for task in (reaching, *self._dialling):
                 task.cancel()
-            await asyncio.gather(reaching, self._dialling, return_exceptions=True)
+            await asyncio.gather(reaching, *self._dialling, return_exceptions=True)
             self.source.close()
             self.target.close()
         return self._receipt(self.reason)
@@ -95,12 +96,21 @@ class Lane:
     async def _claim(self, attempt: str) -> bool:
         """Whether this attempt may write (I3)."""
         await self._until_reached(self.target.start)
-        await self.target.refresh([self.order.flow.control_topic])
+        targets = {track.assignment.target.topic for track in self._rows}
+        await self.target.refresh(targets | self._own_topics() | {self.order.flow.control_topic})
+        leaders = {self.target.leader(track.assignment.target) for track in self._rows} - {-1}
+        names = [who.transactional_id for who in self.order.identities]
+        self._dial_ahead(
+            *(self.target.link(node, "produce") for node in leaders),
+            *(reach_coordinator(self.target, name) for name in names),
+        )
         return await control.claim(self.journal, self.order.order_id, attempt, self.order.control_from)
 
     async def _reach_source(self) -> None:
         await self._until_reached(self.source.start)
         await self.source.refresh({tp.topic for tp in self.tracks})
+        leaders = {self.source.leader(tp) for tp in self.tracks} - {-1}
+        self._dial_ahead(*(self.source.link(node, FETCHING) for node in leaders))
 
     async def _until_reached(self, start: Callable[[], Awaitable[None]]) -> None:
         """A cluster that is away for a moment is no reason to fail: the driver's silence is the limit."""
@@ -115,26 +125,18 @@ class Lane:
             else:
                 return
 
-    async def _open(self) -> None:
+    def _open(self) -> None:
         if self.order.flow.all_cuts:
             register = Register(self.source, self.order.register_id)
             self.sieve = Sieve(self.order.flow, register, self.target, {tp.topic for tp in self.tracks})
         if not fetches_by_id(self.source):
             for track in self._rows:
                 track.keep_marks()
-        targets = {track.assignment.target.topic for track in self._rows}
-        await self.target.refresh(targets | self._own_topics() | {self.order.flow.control_topic})
-        self._dialling = asyncio.ensure_future(self._dial_ahead())
 
-    async def _dial_ahead(self) -> None:
-        """What the first transaction needs, all at once while records are fetched; a failure is told to its user."""
-        leaders = {self.target.leader(track.assignment.target) for track in self._rows} - {-1}
-        names = [who.transactional_id for who in self.order.identities]
-        await asyncio.gather(
-            *(self.target.link(node, "produce") for node in leaders),
-            *(reach_coordinator(self.target, name) for name in names),
-            return_exceptions=True,
-        )
+    def _dial_ahead(self, *connections: Awaitable[Any]) -> None:
+        """What the first fetch and transaction need, all at once while the order is claimed; nobody waits for them
+        here, and a failure is told to their users."""
+        self._dialling.append(asyncio.gather(*connections, return_exceptions=True))
 
     async def _copy(self) -> None:
         fetcher = Fetcher(self)
@@ -162,6 +164,11 @@ class Lane:
         """Ask the lane to end after the transaction that is open."""
         self.reason = self.reason or reason
         self.ready.set()
+
+    @property
+    def stops(self) -> tuple[Stop, ...]:
+        """Not of what was laid aside: the driver may know better by now."""
+        return tuple(track.stop for track in self._rows if track.stop is not None and not track.aside)
 
     @property
     def ending(self) -> bool:
@@ -322,7 +329,7 @@ class Lane:
             reason=reason,
             detail=detail,
             positions={tp: track.committed for tp, track in self.tracks.items()},
-            stops=tuple(track.stop for track in self._rows if track.stop is not None),
+            stops=self.stops,
             strikes={tp: track.strikes for tp, track in self.tracks.items() if track.strikes},
             refusals={tp: track.refusals for tp, track in self.tracks.items() if track.refusals},
             # Also those that were lifted or done with, for the driver to forget.

@@ -43,7 +43,7 @@ class Rests:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
-            resting = [track for track in self._tracks if track.rests_until and track.stop is None]
+            resting = [track for track in self._tracks if track.rests_until and not track.is_left]
             self._tell(resting)
             now = time.monotonic()
             if due := [track for track in resting if track.rests_until <= now]:

@@ -2,7 +2,7 @@
 
 What must stay true: a partition keeps its lane until `move`, which `shifting` calls when the old lane has ended its
 order and was fenced, so that no two lanes can ever own it; topic ids are on record before a partition is in any order
-(I5). A lane's revision rises when its partitions change, which ends its epoch early.
+(I5). A lane's revision rises when partitions come to it, which ends its epoch early.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Roster:
     ) -> None:
         self.routes: dict[str, Route] = {}
         self.lanes: dict[TopicPartition, int] = {}
-        self._ever: dict[
+        self.ever: dict[
             TopicPartition, int
         ] = {}  # also of partitions that left: should they return, it is to their lane
         self._names: dict[str, str] = {}  # of every source topic that was ever carried, its name on the target
@@ -113,7 +113,7 @@ class Roster:
             gone_stop(tp, self._scene.position(tp))
             for name in absent
             if name not in hidden
-            for tp in sorted(tp for tp in self._ever if tp.topic == name) or [TopicPartition(name, 0)]
+            for tp in sorted(tp for tp in self.ever if tp.topic == name) or [TopicPartition(name, 0)]
             if tp not in said
         ]
 
@@ -156,17 +156,22 @@ class Roster:
         return int(record.get("starts", {}).get(str(source.partition), -1))
 
     def assign(self) -> bool:
-        """Give every partition that was found a lane; True when any lane's partitions changed."""
+        """Give every partition that was found a lane; True when any lane's partitions changed.
+
+        A lane that has only lost topics as a whole needs no new order: it is told to leave them alone (`fleet`).
+        """
         self.routes = self._found  # together with the lanes: an order may be planned between any two awaits
         partitions = [TopicPartition(r.source, n) for r in self.routes.values() for n in range(r.partitions)]
-        lanes = assign(partitions, self.leaders(partitions), self.flow.lanes, self._ever)
-        self._ever |= lanes
+        lanes = assign(partitions, self.leaders(partitions), self.flow.lanes, self.ever)
+        self.ever |= lanes
         self._names |= self.remotes()
-        changed = {lane for _, lane in set(lanes.items()) ^ set(self.lanes.items())}
+        came = dict(lanes.items() - self.lanes.items())
+        left = {tp: lane for tp, lane in self.lanes.items() if tp not in lanes and tp.topic in self.routes}
+        changed = lanes != self.lanes
         self.lanes = lanes
         self._scene.set_partitions(lanes)
-        self.revise(changed)
-        return bool(changed)
+        self.revise({*came.values(), *left.values()})
+        return changed
 
     def leaders(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """The broker that leads each one's copy."""
@@ -182,11 +187,11 @@ class Roster:
         self.revisions += [0] * (lanes - len(self.revisions))
         now = {tp: placed.get(tp, lane) for tp, lane in self.lanes.items()}
         # What left, and what came since the deal was made, is on no lane that is no more.
-        self._ever = {tp: lane for tp, lane in (self._ever | now).items() if lane < lanes}
+        self.ever = {tp: lane for tp, lane in (self.ever | now).items() if lane < lanes}
         kept = {tp: lane for tp, lane in now.items() if lane < lanes}
         moved = kept | assign([tp for tp in now if tp not in kept], {}, lanes, {})
         takers = {lane for tp, lane in moved.items() if self.lanes[tp] != lane}
-        self._ever |= moved
+        self.ever |= moved
         self.lanes = moved
         self._scene.set_partitions(moved)
         self.revise(takers)
@@ -195,12 +200,12 @@ class Roster:
     def ever_written_by(self, lanes: Collection[int]) -> list[TopicPartition]:
         """Partitions of the target that orders of these lanes had in this run, as far as they are still there."""
         known = self._target.topics
-        targets = [TopicPartition(self._names[tp.topic], tp.partition) for tp, at in self._ever.items() if at in lanes]
+        targets = [TopicPartition(self._names[tp.topic], tp.partition) for tp, at in self.ever.items() if at in lanes]
         return [tp for tp in targets if tp.topic in known and tp.partition in known[tp.topic].partitions]
 
     def lanes_of(self, topic: str) -> set[int]:
         """Those whose orders had partitions of it in this run."""
-        return {lane for tp, lane in self._ever.items() if tp.topic == topic}
+        return {lane for tp, lane in self.ever.items() if tp.topic == topic}
 
     def revise(self, lanes: set[int]) -> None:
         for lane in lanes:

@@ -112,7 +112,9 @@ _FACT = {"at": _number, "first": _whole, "past": _whole, "foreign": _RANGES}
 _FORMS = {
     "lease": _Form(_DRIVER | {"count": _whole, "since": _whole, "released": _flag}),
     "fleet": _Form({"lanes": _whole}, ("lanes",)),
-    "want/": _Form({"driver": _text, "state": _text, "revision": _whole}, ends_in_number=True),
+    "want/": _Form(
+        {"driver": _text, "state": _text, "revision": _whole, "aside": _several(_text)}, ends_in_number=True
+    ),
     "status/": _Form(_DRIVER | {"order": _text, "positions": _positions} | _COUNTS, ends_in_number=True),
     "alive/": _Form({"driver": _text, "order": _text}, ends_in_number=True),
     "driver": _Form(

@@ -1,8 +1,9 @@
 """Changing a flow while it runs: wishes from the control topic, edits of its file.
 
-Lanes learn of a change by a new order: their epoch ends early, in a tenth of a second, and nothing else does. Only
-another number of lanes needs more, because partitions then change lanes (`shifting`). So does a decision about a stop,
-which changes progress: all orders end, and every id is fenced as at a start.
+Lanes are told of a pause, and of its end, and go on with the rest of their order. Of other changes they learn by a new
+order: their epoch ends early, in a tenth of a second, and nothing else does. Only another number of lanes needs more,
+because partitions then change lanes (`shifting`). So does a decision about a stop, which changes progress: the orders
+of its lanes end, and their ids are fenced.
 
 What must stay true: a change that cannot be made leaves the flow as it is, and is told.
 """
@@ -150,7 +151,7 @@ class Steering:
         # A run that ends when all is copied looks anew where that is, for every lane.
         lanes = everyone if self._ends_when_caught_up else driver.roster.lanes_of(wanted.topic)
         async with driver.fleet.held(lanes):
-            async with driver.dispatch.at_rest(lanes):
+            async with driver.dispatch.at_rest(wanted.topic, lanes):
                 done = await resolve(driver.ground(), wanted)
             driver.scene.note(f"resolved {wanted.topic}: {wanted.choice} for {len(done)} partition(s)")
             try:
@@ -183,6 +184,7 @@ class Steering:
             driver.use(flow)
             await driver.replan(set(range(flow.lanes)) if is_other else self._touched(was))
         except BaseException:
+            driver.fleet.take_back({lane for tp, lane in driver.roster.lanes.items() if self._differs(was, tp.topic)})
             self.paused = was
             raise
         self._file, self._rates = file, self.topic_rates
@@ -190,13 +192,20 @@ class Steering:
             driver.scene.note(f"paused: {self.paused.told()}" if self.paused != wishes.Paused() else "resumed")
 
     def _touched(self, was: wishes.Paused) -> set[int]:
-        """Lanes with topics that a wish concerns; the others never notice (I7)."""
-        before, now, held = self._rates, self.topic_rates, self.paused
+        """Lanes that need new orders for a wish; the others never notice (I7).
+
+        A pause needs none, nor its end where the order that runs has the topic: lanes are told which to leave alone.
+        """
+        before, now, held, fleet = self._rates, self.topic_rates, self.paused, self._driver.fleet
         return {
             lane
             for tp, lane in self._driver.roster.lanes.items()
-            if was.holds(tp.topic) != held.holds(tp.topic) or before.get(tp.topic) != now.get(tp.topic)
+            if before.get(tp.topic) != now.get(tp.topic)
+            or (was.holds(tp.topic) and not held.holds(tp.topic) and not fleet.carries(tp))
         }
+
+    def _differs(self, was: wishes.Paused, topic: str) -> bool:
+        return was.holds(topic) != self.paused.holds(topic)
 
     def _in_force(self, file: Flow) -> Flow:
         """With standing wishes, and with the lanes that there are, as far as the settings allow them."""

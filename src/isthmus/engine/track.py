@@ -54,6 +54,7 @@ class Track:
         self.carried = self._carrying = 0  # bytes committed in this order; and in the open transaction
         self.newest_ms = -1  # the time of the newest record in the open transaction
         self.stop: Stop | None = None
+        self.aside = False  # left alone because the driver says so, until it says otherwise
         # Off after the target refused a merged batch, or found batches too large.
         self.merging = not assignment.strikes and not assignment.most_records and not assignment.letters
         self.most_records = (
@@ -188,6 +189,16 @@ class Track:
         self.unfetch()
         self.stop = stop
 
+    def lay_aside(self, aside: bool) -> None:
+        """Leave it alone, or go on with it where it was. What the open transaction holds of it stays there."""
+        if aside == self.aside:
+            return
+        self.aside = aside
+        if aside:
+            self.unfetch()
+        else:
+            self.doubt()
+
     def unfetch(self) -> None:
         """Forget what waits to be written; it will be fetched again."""
         self.queue.clear()
@@ -235,9 +246,19 @@ class Track:
     @property
     def is_wanted(self) -> bool:
         """Whether it is fetched now. One whose beginning is not known yet has no position."""
-        return self.stop is None and not self.rests_until and self.position >= 0
+        return not self.is_left and not self.rests_until and self.position >= 0
+
+    @property
+    def is_left(self) -> bool:
+        """Whether this order does nothing more about it, as things are."""
+        return self.stop is not None or self.aside
+
+    @property
+    def is_told(self) -> bool:
+        """Of one that was laid aside nothing is said, when nothing of it is in a transaction any more."""
+        return not self.aside or self.sent != self.committed
 
     @property
     def caught_up(self) -> bool:
         """A position says nothing about a log that was cut and written again: its leader must have answered."""
-        return self.stop is not None or (self.heard and 0 <= self.assignment.until <= self.committed)
+        return self.is_left or (self.heard and 0 <= self.assignment.until <= self.committed)

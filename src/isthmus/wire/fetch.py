@@ -26,6 +26,7 @@ from isthmus.wire.fetch_answer import BY_ID, FetchAnswer
 from isthmus.wire.link import Answer, Message
 
 LATEST, EARLIEST = -1, -2
+FETCHING = "fetch"  # what a connection is for
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _ABORT = 0
 _PATIENCE_S = 60.0
@@ -75,7 +76,7 @@ def fetches_by_id(client: Client) -> bool:
 
 
 async def fetch(
-    client: Client, node: int, wants: Sequence[Want], limits: Limits, purpose: str = "fetch"
+    client: Client, node: int, wants: Sequence[Want], limits: Limits, purpose: str = FETCHING
 ) -> list[Fetched]:
     """One Fetch to one broker for partitions that it leads."""
     ceiling = 17 if all(want.topic_id != NO_ID for want in wants) else BY_ID - 1
