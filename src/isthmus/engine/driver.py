@@ -243,8 +243,8 @@ class Driver:
             try:
                 await self._hear_control(_HEARD_WITHIN_S)
                 await self._keep_record()
-                await self.fleet.say_again()
                 if not self.fleet.stopping.is_set():
+                    await self.fleet.say_again()
                     self.steering.obey_soon()
                 if time.monotonic() >= refresh_at and not self._until_caught_up and not self.fleet.stopping.is_set():
                     if await self.roster.renew(self.view):

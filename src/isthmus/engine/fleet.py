@@ -44,7 +44,8 @@ class Fleet:
         self._gates: list[asyncio.Event] = []  # shut while a lane is held
         # Lanes whose order is made or runs, with the ids of its topics; None while it is made.
         self._carried: dict[int, dict[TopicPartition, _Ids | None]] = {}
-        self._unsaid = False  # whether lanes know what is wanted of them is not known
+        self._saying = asyncio.Lock()  # what was said last must be what holds now
+        self._wanted = self._said = 0  # changes of what is wanted; those that lanes were told of
 
     def start(self) -> None:
         """A task for each lane that has none."""
@@ -89,22 +90,24 @@ class Fleet:
     async def publish_wants(self) -> None:
         """Lanes whose revision has risen end their order early, and get another; so do those with nothing left to do.
         The others leave alone what is paused or gone, and go on (I7)."""
-        self._unsaid = True
-        self._driver.roster.revise({lane for lane, has in self._carried.items() if has and not self._kept(lane)})
-        lanes = range(self._driver.flow.lanes)
-        await control.write(self._driver.journal, {f"want/{lane}": self._want(lane, "run") for lane in lanes})
-        self._unsaid = False
+        self._wanted += 1
+        async with self._saying:
+            news = self._wanted
+            self._driver.roster.revise({lane for lane, has in self._carried.items() if has and not self._kept(lane)})
+            lanes = range(self._driver.flow.lanes)
+            await control.write(self._driver.journal, {f"want/{lane}": self._want(lane, "run") for lane in lanes})
+            self._said = news
         self._wake_all()
 
     async def say_again(self) -> None:
         """What could not be said, or is not so any more."""
-        if self._unsaid:
+        if self._said < self._wanted:
             await self.publish_wants()
 
     def take_back(self, lanes: set[int]) -> None:
         """What these lanes were told is not to be: they get new orders, as soon as they can be told."""
         self._driver.roster.revise(lanes)
-        self._unsaid = True
+        self._wanted += 1
 
     def carries(self, tp: TopicPartition) -> bool:
         """Whether the order that runs has this partition as it is to be copied: then a word is enough to go on."""
