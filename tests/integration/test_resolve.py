@@ -30,7 +30,9 @@ from tests.integration.test_verify import INDEXED, verified
 
 from isthmus.engine.ledger import Ledger
 from isthmus.engine.positions import Positions
-from isthmus.errors import TargetError
+from isthmus.engine.resolve.choices import Choice, wanted_here
+from isthmus.engine.wishes import Wishing
+from isthmus.errors import ConfigError, TargetError
 from isthmus.model import Flow, TopicPartition
 from isthmus.observe.status import FlowStatus
 
@@ -162,6 +164,24 @@ def test_lanes_without_the_topic_of_a_decision_never_notice_it(pair: Pair, tmp_p
         assert topics().count({one}) > before
     assert copied(pair, one) == plain(range(10)) + plain(range(100, 105))
     pair.proven(two, 10 + written[0])
+
+
+def test_a_decision_about_what_has_gone_on_by_itself_is_refused_as_if_nobody_ran_the_flow(pair: Pair) -> None:
+    """It had stopped when the command looked; with the same code and hint a script knows what to do."""
+    topic = pair.topic("healed")
+    pair.write(topic, 10)
+    flow = pair.flow()
+
+    async def decide() -> None:
+        async with Wishing(flow) as wishing:
+            await wishing.resolve(wanted_here(topic, -1, Choice.retry).as_wish())
+
+    with Crossing(flow) as crossing:
+        crossing.until_copied(10)
+        with pytest.raises(ConfigError, match=r"the running flow refused it: .* is not stopped") as told:
+            asyncio.run(decide())
+    assert told.value.code == "NOT_STOPPED"
+    assert "isthmus gaps" in told.value.hint
 
 
 def test_decisions_are_made_while_nobody_runs_the_flow_and_only_those_that_make_sense(

@@ -108,16 +108,16 @@ class Steering:
             await self._carry_out()
 
     async def _carry_out(self) -> None:
-        at, refused, driver = self._wished_at, "", self._driver
+        at, refused, driver = self._wished_at, {"refused": ""}, self._driver
         try:
             if self._settings_at > self._done_at or self._steered_at > self._done_at:
                 await self._enforce(self._wished_settings())
             await self._resolve_all()
         except (IsthmusError, TypeError, ValueError, KeyError) as error:
-            refused = str(error)
-            driver.scene.note(f"a wish was refused: {refused}")
+            refused = _told(error)
+            driver.scene.note(f"a wish was refused: {refused['refused']}")
         self._done_at = at
-        who = {"at": at, "refused": refused, "host": socket.gethostname(), "pid": os.getpid()}
+        who = {"at": at, "host": socket.gethostname(), "pid": os.getpid(), **refused}
         try:
             await control.write(driver.journal, {wishes.HEARD: who})
         except WireError as error:
@@ -131,7 +131,7 @@ class Steering:
     async def _resolve_all(self) -> None:
         """Decisions of operators, in their order; one that is refused is refused alone."""
         pending, self._resolves = self._resolves, {}
-        refused = []
+        refused: list[Exception] = []
         for key in sorted(pending, key=pending.__getitem__):
             wish = self._driver.view.values.get(key)
             if wish is None:
@@ -139,10 +139,10 @@ class Steering:
             try:
                 await self._resolve(Wanted.parsed(wish))
             except (IsthmusError, TypeError, ValueError, KeyError) as error:
-                refused.append(str(error))
+                refused.append(error)
             await control.write(self._driver.journal, {key: None})
         if refused:
-            raise ConfigError("; ".join(refused))
+            raise refused[0] if len(refused) == 1 else ConfigError("; ".join(map(str, refused)))
 
     async def _resolve(self, wanted: Wanted) -> None:
         """Only lanes that carry the topic are held: nobody else has written of it since the start, which fenced all."""
@@ -221,3 +221,10 @@ class Steering:
                 hint="let it go on with `isthmus resume`, or run it without --until-caught-up",
                 code="PAUSED",
             )
+
+
+def _told(error: Exception) -> dict[str, str]:
+    """To whoever wished it: what they would have been told without a running flow."""
+    if isinstance(error, ConfigError):
+        return {"refused": str(error), "code": error.code, "hint": error.hint}
+    return {"refused": str(error)}

@@ -253,7 +253,12 @@ class Wishing:
 
     def _refuse(self, answer: dict[str, Any]) -> None:
         if answer.get("refused"):
-            raise ConfigError(f"the running flow refused it: {answer['refused']}", where=f"flow {self.flow.name}")
+            raise ConfigError(
+                f"the running flow refused it: {answer['refused']}",
+                where=f"flow {self.flow.name}",
+                hint=str(answer.get("hint", "")),
+                code=str(answer.get("code", "")),
+            )
 
     def _is_driven(self, now_ms: int, dead_after_s: float) -> bool:
         lease = self._view.values.get("lease")
