@@ -29,6 +29,7 @@ from tests.integration.sources import (
 from tests.integration.test_verify import INDEXED, verified
 
 from isthmus.engine.ledger import Ledger
+from isthmus.engine.offsets.index import Index
 from isthmus.engine.positions import Positions
 from isthmus.engine.resolve.choices import Choice, wanted_here
 from isthmus.engine.wishes import Wishing
@@ -164,6 +165,32 @@ def test_lanes_without_the_topic_of_a_decision_never_notice_it(pair: Pair, tmp_p
         assert topics().count({one}) > before
     assert copied(pair, one) == plain(range(10)) + plain(range(100, 105))
     pair.proven(two, 10 + written[0])
+
+
+def test_the_index_is_read_before_lanes_are_held_for_a_decision(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I7: it grows with the age of a flow, and others of the lane would wait for it."""
+    topic, held = pair.topic("anew"), list[bool]()
+    pair.write(topic, 10)
+    cross(pair.flow(mm2_topics=INDEXED))
+    pair.recreate(pair.source, topic)
+    pair.write(topic, 5, first=100)
+    with Crossing(pair.flow(mm2_topics=INDEXED)) as crossing:
+        crossing.until(lambda status: codes(status) == {(topic, 0): "SOURCE_RECREATED"}, 60)
+        catch_up = Index.catch_up
+
+        async def seen(index: Index) -> None:
+            if index._cursor < 0:  # from its beginning
+                assert crossing.driver is not None
+                held.append(crossing.driver.fleet.is_held)
+            await catch_up(index)
+
+        monkeypatch.setattr(Index, "catch_up", seen)
+        resolve(file_of(pair, tmp_path), topic, "--accept-gap")
+        crossing.until(lambda status: position(status, topic) == 5, 60)
+    assert held == [False]
+    assert copied(pair, topic) == plain(range(10)) + plain(range(100, 105))
 
 
 def test_a_decision_about_what_has_gone_on_by_itself_is_refused_as_if_nobody_ran_the_flow(pair: Pair) -> None:

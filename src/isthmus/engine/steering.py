@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from isthmus.engine import control, wishes
-from isthmus.engine.resolve.carry import resolve
+from isthmus.engine.resolve.carry import read_ahead, resolve
 from isthmus.engine.resolve.choices import Wanted
 from isthmus.errors import ConfigError, IsthmusError, TargetError, WireError
 from isthmus.model import Flow
@@ -150,9 +150,10 @@ class Steering:
         everyone = set(range(driver.flow.lanes))
         # A run that ends when all is copied looks anew where that is, for every lane.
         lanes = everyone if self._ends_when_caught_up else driver.roster.lanes_of(wanted.topic)
+        ground = await read_ahead(driver.ground(), wanted)
         async with driver.fleet.held(lanes):
             async with driver.dispatch.at_rest(wanted.topic, lanes):
-                done = await resolve(driver.ground(), wanted)
+                done = await resolve(ground, wanted)
             driver.scene.note(f"resolved {wanted.topic}: {wanted.choice} for {len(done)} partition(s)")
             try:
                 await driver.resolved(done, lanes)

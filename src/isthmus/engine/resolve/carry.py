@@ -36,6 +36,10 @@ from isthmus.wire.journal import Journal
 _LEAVES = frozenset({"FOREIGN_WRITE", "TRUNCATED", "SOURCE_RECREATED", "SOURCE_GONE"})
 
 
+# What the index says of the log that was is erased after these.
+_OF_ANOTHER_LOG = frozenset({"SOURCE_GONE", "SOURCE_RECREATED", "TRUNCATED", "TARGET_RECREATED", "TARGET_RENAMED"})
+
+
 class Ground(NamedTuple):
     """What a decision is carried out on."""
 
@@ -45,6 +49,7 @@ class Ground(NamedTuple):
     journal: Journal
     view: ControlView
     ledger: Ledger
+    landings: Index | None = None  # the index, as far as it was read already
 
     async def write(self, values: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Into the control topic, and into what is known of it."""
@@ -54,6 +59,18 @@ class Ground(NamedTuple):
                 self.view.values.pop(key, None)
             else:
                 self.view.values[key] = dict(value)
+
+
+async def read_ahead(ground: Ground, wanted: Wanted) -> Ground:
+    """With the index, where the decision will need it. It may be long: to be called while no lane is held yet, then
+    only its tail is left to read."""
+    codes = {stop.code for stop in record.stops(ground.view, wanted.topic).values()}
+    needed = wanted.choice is Choice.restart or (wanted.choice is Choice.accept_gap and codes & _OF_ANOTHER_LOG)
+    if not needed or ground.flow.index_topic not in ground.target.topics:
+        return ground
+    index = _index(ground)
+    await index.catch_up()
+    return ground._replace(landings=index)
 
 
 async def planned(ground: Ground, wanted: Wanted, *, surely: bool = False) -> list[Decision]:
@@ -179,7 +196,7 @@ async def _above(ground: Ground, stop: Stop, end: int) -> tuple[Range, ...]:
     """Where the target has what the source has lost at its end, if the index knows."""
     if stop.lost is None or ground.flow.index_topic not in ground.target.topics:
         return ()
-    index = Index(Journal(ground.target, ground.flow.index_topic))
+    index = _index(ground)
     await index.catch_up()
     low = (await index.translate(stop.source, stop.lost[0])).target
     return ((low, end),) if 0 <= low < end else ()
@@ -244,7 +261,11 @@ async def _forget(ground: Ground, topic: str, *, lost: bool) -> None:
 
 async def _erase_index(ground: Ground, topic: str) -> None:
     if ground.flow.index_topic in ground.target.topics:
-        await Index(Journal(ground.target, ground.flow.index_topic)).erase([topic])
+        await _index(ground).erase([topic])
+
+
+def _index(ground: Ground) -> Index:
+    return ground.landings or Index(Journal(ground.target, ground.flow.index_topic))
 
 
 async def _go_on_elsewhere(ground: Ground, topic: str) -> None:
