@@ -104,11 +104,12 @@ class Dispatch:
         """Progress of this topic as its lanes, which are held, left it: fenced, then read (I2). Nobody else reads
         meanwhile."""
         fence, copies = self.fence(), self._roster.ever_written_by(lanes) + to_be_fenced(self._target, self._flow)
-        progress = self._progress_of(topic) if speaks_second_protocol(self._target) else self._progress()
+        known = self._progress_of(topic) if speaks_second_protocol(self._target) else []
+        progress = known or self._progress()  # a barrier must stand somewhere
         fenced = await asyncio.gather(*(fence.lane(lane, copies, progress) for lane in sorted(lanes)))
         floors: dict[int, int] = {}
-        for _, known in fenced:
-            floors |= {number: max(offset, floors.get(number, 0)) for number, offset in known.items()}
+        for _, barriers in fenced:
+            floors |= {number: max(offset, floors.get(number, 0)) for number, offset in barriers.items()}
         async with self._ledger_lock:
             await self.ledger.advance(floors)
             yield
