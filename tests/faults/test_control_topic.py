@@ -104,6 +104,16 @@ def test_a_control_topic_that_is_deleted_under_a_running_flow_is_there_again_wit
     assert is_equal(lab, flow, topic)
 
 
+def test_a_lane_with_nothing_new_to_say_says_it_again_in_a_control_topic_that_was_made_anew(
+    lab: Lab, topic: str, flow: Flow
+) -> None:
+    with Crossing(flow) as crossing:
+        crossing.until_copied(200)
+        lab["west"].delete_topic(flow.control_topic)
+        crossing.until(has_regained)
+        crossing.until(lambda _: b"status/0" in keys_in(lab, flow.control_topic))
+
+
 def test_a_control_topic_that_somebody_made_anew_under_a_running_flow_is_gone_on_with(
     lab: Lab, topic: str, flow: Flow
 ) -> None:

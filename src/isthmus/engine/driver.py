@@ -279,6 +279,7 @@ class Driver:
         """Stops are on record for those who look from outside, and for the next start; so is how the run fares."""
         if news := self.scene.news(self.view) | self._report.news(self._groups.latest):
             await control.write(self.journal, news)
+            self._report.written()
 
     # -- changes while it runs -----------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 Both go through the control topic on links of their own, because a long poll would hold up produce requests.
 What must stay true (I8): a lane that hears no lease of its driver for DRIVER_GONE_AFTER_S, or hears that
-another driver owns the flow, ends.
+another driver owns the flow, ends. What could not be said is said again; a control topic that was made anew is heard
+from its beginning.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.engine import control
 from isthmus.engine.resolve.record import stop_value
 from isthmus.errors import BrokerUnreachable, WireError
+from isthmus.model import NO_ID
 from isthmus.wire.records import Record
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class Follower:
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._cursor = lane.order.control_from
+        self._log = NO_ID  # the topic that the cursor is of
         self._heard_at = time.monotonic()
         self._reported_at = self._written_at = 0.0
         self._last_report: dict[str, Any] = {}
@@ -46,14 +49,25 @@ class Follower:
     async def run(self) -> None:
         while True:
             try:
-                records, self._cursor = await self._lane.journal.poll(self._cursor, 400, "control")
-                for record in records:
+                for record in await self._next_records():
                     self._hear(record)
                 await self._report_when_due()
             except BrokerUnreachable:
                 await asyncio.sleep(0.2)
             if time.monotonic() - self._heard_at > control.DRIVER_GONE_AFTER_S:
                 self._lane.wanted_end("driver gone")
+
+    async def _next_records(self) -> list[Record]:
+        records, self._cursor = await self._lane.journal.poll(self._cursor, 400, "control")
+        if not self._is_another_log():
+            return records
+        self._cursor, self._last_report = 0, {}  # nothing that we said is in it
+        return []
+
+    def _is_another_log(self) -> bool:
+        seen, known = self._lane.target.topic_id(self._lane.order.flow.control_topic), self._log
+        self._log = known if seen == NO_ID else seen
+        return NO_ID not in (seen, known) and seen != known
 
     def _hear(self, record: Record) -> None:
         order = self._lane.order
@@ -92,12 +106,12 @@ class Follower:
             words = {f"alive/{order.lane}": {"driver": order.driver, "order": order.order_id}}
         else:
             return
-        self._last_report, self._written_at = value, self._reported_at
         try:
             async with asyncio.timeout(3.0):
                 await control.write(self._lane.journal, words)
         except (WireError, OSError, TimeoutError):
-            return  # a report is a courtesy: progress is in the transactions
+            return  # a report is a courtesy: progress is in the transactions; it is due again
+        self._last_report, self._written_at = value, self._reported_at
 
     def _value(self, final: bool) -> dict[str, Any]:
         lane = self._lane

@@ -2,7 +2,8 @@
 
 Lanes report positions and rates; the driver adds what only it knows: how its lanes fare, what happened lately, how the
 last round over consumer groups went, and, when it ends by an error, which. What must stay true: written only when
-something changed, and not more often than lanes report; no secret (errors and events hold none).
+something changed, and not more often than lanes report; said again if it could not be written; no secret (errors and
+events hold none).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Report:
         self._scene = scene
         self._driver = driver
         self._said: dict[str, Any] = {}
+        self._saying: dict[str, Any] = {}
         self._due_at = 0.0
 
     def news(self, groups: Round) -> dict[str, dict[str, Any] | None]:
@@ -36,8 +38,12 @@ class Report:
         value = self._value(groups)
         if value == self._said:
             return {}
-        self._said, self._due_at = value, time.monotonic() + _EVERY_S
+        self._saying, self._due_at = value, time.monotonic() + _EVERY_S
         return {DRIVER: value}
+
+    def written(self) -> None:
+        """The last news are on record."""
+        self._said = self._saying
 
     def last_words(self, error: IsthmusError, groups: Round) -> dict[str, dict[str, Any]]:
         told = {"code": error.code, "message": str(error), "hint": error.hint, "at": time.time()}
