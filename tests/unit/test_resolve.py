@@ -4,9 +4,11 @@ was given up is passed over exactly.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.unit.test_engine import a_batch, a_track, fetched
@@ -17,12 +19,15 @@ from isthmus.engine.intake import take_in
 from isthmus.engine.orders import Stop
 from isthmus.engine.packing import records_of
 from isthmus.engine.resolve import record
+from isthmus.engine.resolve.carry import forget_stops
 from isthmus.engine.resolve.choices import TOPIC_WIDE, Choice, codes, meaning, refused, wanted_here
 from isthmus.engine.resolve.record import Decision, Gap
 from isthmus.engine.scene import FINAL, Scene
 from isthmus.engine.track import Track
+from isthmus.errors import BrokerUnreachable
 from isthmus.model import Cluster, Flow, TopicPartition
 from isthmus.wire.batch import damaged_span
+from isthmus.wire.journal import Journal
 from isthmus.wire.records import Record
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -109,6 +114,19 @@ def test_a_stop_that_leaves_no_trace_in_the_clusters_stands_at_the_next_start() 
     assert [scene.is_final(SOURCE) for scene in scenes] == [True, False]
     scenes[0].lift([TopicPartition("orders", 4)])
     assert scenes[0].is_final(SOURCE), "a decision about one partition is none about another"
+
+
+class _Away:
+    async def append(self, _pairs: object) -> None:
+        raise BrokerUnreachable("away")
+
+
+def test_a_stop_that_could_not_be_taken_off_the_record_can_be_decided_about_again() -> None:
+    view = ControlView()
+    view.values["stop/orders/0"] = {"code": "GAP"}
+    with pytest.raises(BrokerUnreachable):
+        asyncio.run(forget_stops(cast(Journal, _Away()), view, "orders", {0}))
+    assert "stop/orders/0" in view.values
 
 
 def test_the_status_counts_what_was_lost() -> None:

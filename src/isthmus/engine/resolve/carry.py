@@ -102,10 +102,10 @@ async def forget_stops(journal: Journal, view: ControlView, topic: str, partitio
     if partitions is not None:
         kept = {record.stop_key(TopicPartition(topic, number)) for number in partitions}
         gone = {key: None for key in gone if key in kept}
+    if gone:
+        await control.write(journal, gone)  # first: what cannot be taken off the record is still known to stand there
     for key in gone:
         view.values.pop(key, None)
-    if gone:
-        await control.write(journal, gone)
 
 
 # --- which partitions, and what of them -------------------------------------------------------
