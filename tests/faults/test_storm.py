@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from tests.faults.staged import wait_until
 from tests.integration.command import fill, isthmus, unique
 
 from isthmus.lab import Lab
+from isthmus.torture.bystander import end_of, written
 from isthmus.torture.tools import open_transactions
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(600)]
@@ -31,6 +34,19 @@ def test_a_short_storm_loses_doubles_and_moves_nothing() -> None:
     assert (found["lost"], found["duplicated"], found["reordered"], found["altered"]) == (0, 0, 0, 0)
     assert found["reader"] == {"missing": 0, "again": 0}
     assert found["records"] > 1_000
+
+
+def test_a_topic_that_brokers_have_not_heard_of_yet_is_waited_for(lab: Lab) -> None:
+    """As after it was made anew: a broker that is behind says that there is none."""
+    topic, bootstrap = unique("late-"), lab["west"].bootstrap
+    with pytest.raises(KafkaException):
+        end_of(bootstrap, topic, within_s=0)
+    creating = threading.Timer(2.0, lab["west"].create_topic, [topic])
+    creating.start()
+    assert end_of(bootstrap, topic) == 0
+    creating.join()
+    assert written(bootstrap, topic, 3, 10) == 3
+    assert end_of(bootstrap, topic) == 3
 
 
 def test_a_transaction_that_was_left_open_is_found_by_kafkas_own_tool(lab: Lab) -> None:

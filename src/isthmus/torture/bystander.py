@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from isthmus.errors import MachineError
@@ -51,19 +51,12 @@ class _Aside:
 
     def write(self, count: int = _SOME, size: int = 10) -> int:
         """The offset behind them."""
-        producer = Producer({"bootstrap.servers": self._scene.stage[EAST].bootstrap, "log_level": 0})
-        for _ in range(count):
-            producer.produce(self.name, os.urandom(size), partition=0)
-        producer.flush(_PATIENCE_S)
+        bootstrap = self._scene.stage[EAST].bootstrap
+        self._must(lambda: written(bootstrap, self.name, count, size) == count, "cannot be written to")
         return self._end(EAST, self.name)
 
     def _end(self, side: str, topic: str) -> int:
-        settings = {"bootstrap.servers": self._scene.stage[side].bootstrap, "group.id": "aside", "log_level": 0}
-        consumer = Consumer(settings)
-        try:
-            return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_PATIENCE_S)[1])
-        finally:
-            consumer.close()
+        return end_of(self._scene.stage[side].bootstrap, topic)
 
     def copied(self, records: int) -> None:
         """At least so many offsets are taken on the target: records, and the markers of their transactions."""
@@ -106,6 +99,37 @@ class _Aside:
     def _must(self, happened: Any, wrong: str) -> None:
         if not patiently(happened, _PATIENCE_S):
             raise MachineError(f"{self.name} {wrong}:\n{self._scene.program.tail()}", code="TORTURE")
+
+
+def written(bootstrap: str, topic: str, count: int, size: int) -> int:
+    """How many of so many records are in the topic; brokers that have not heard of it yet refuse them."""
+    there = 0
+
+    def landed(error: object, _message: object) -> None:
+        nonlocal there
+        there += error is None
+
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    with contextlib.suppress(KafkaException):
+        for _ in range(count):
+            producer.produce(topic, os.urandom(size), partition=0, on_delivery=landed)
+        producer.flush(_PATIENCE_S)
+    return there
+
+
+def end_of(bootstrap: str, topic: str, within_s: float = _PATIENCE_S) -> int:
+    """Where a topic of one partition ends; a broker may need a moment to hear of a new one."""
+    until = time.monotonic() + within_s
+    with contextlib.closing(
+        Consumer({"bootstrap.servers": bootstrap, "group.id": "aside", "log_level": 0})
+    ) as consumer:
+        while True:
+            try:
+                return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_PATIENCE_S)[1])
+            except KafkaException:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
 
 
 @contextlib.contextmanager
