@@ -33,6 +33,7 @@ class Report:
 
     def news(self, groups: Round) -> dict[str, dict[str, Any] | None]:
         """The record, if there is something new and it is time to say it."""
+        self._saying = self._said  # an offer that was not taken is no news any more
         if time.monotonic() < self._due_at:
             return {}
         value = self._value(groups)
@@ -42,7 +43,7 @@ class Report:
         return {DRIVER: value}
 
     def written(self) -> None:
-        """The last news are on record."""
+        """What `news` gave last is on record."""
         self._said = self._saying
 
     def last_words(self, error: IsthmusError, groups: Round) -> dict[str, dict[str, Any]]:
